@@ -12,7 +12,7 @@ use kernlink_proxier::any_mode;
 use kernlink_proxier::iptables_mode::accounting::KernelAccounting;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::watch::Watcher;
-use kernlink_proxier::{Lock, Runner, Schedule};
+use kernlink_proxier::{Runner, Schedule};
 use kernlink_services::{Change, Kind};
 use nix::sys::prctl;
 
@@ -23,6 +23,7 @@ use crate::exit::Exit;
 use crate::folder::{Folder, Problem, Reading, Watch};
 use crate::http::Servers;
 use crate::kernel_events;
+use crate::lock;
 use crate::once::{self, CLUSTER, FOLDER};
 use crate::pending::Pending;
 use crate::print;
@@ -55,12 +56,9 @@ pub(crate) enum Message {
 #[must_use]
 pub fn run(settings: Settings) -> Exit {
     disable_huge_pages();
-    let _lock = match Lock::acquire() {
+    let _lock = match lock::acquire() {
         Ok(lock) => lock,
-        Err(error) => {
-            print::error(&error);
-            return Exit::from(&error);
-        }
+        Err(exit) => return exit,
     };
     let (sender, messages) = mpsc::channel();
     let state = match State::new(&settings.config) {

@@ -7,15 +7,16 @@ use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::any_mode::{self, Mode as InKernel};
+use kernlink_proxier::iptables_mode;
 use kernlink_proxier::ipvs_mode::iptables_restore::{ChainName, Table};
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier, cleanup};
 use kernlink_proxier::unreadable::is_unreadable;
-use kernlink_proxier::{Lock, iptables_mode};
 use kernlink_services::Family;
 use kernlink_userspace::data_path as userspace;
 
 use crate::all_modes::Mode;
 use crate::exit::Exit;
+use crate::lock;
 use crate::print;
 use crate::settings::Settings;
 
@@ -25,12 +26,9 @@ use crate::settings::Settings;
 /// of iptables mode were removed: both use some of them.
 #[must_use]
 pub fn cleanup(settings: &Settings) -> Exit {
-    let _lock = match Lock::acquire() {
+    let _lock = match lock::acquire() {
         Ok(lock) => lock,
-        Err(error) => {
-            print::error(&error);
-            return Exit::from(&error);
-        }
+        Err(exit) => return exit,
     };
     let mut exit = Exit::Success;
     let mut ipvs = match without_services(settings) {
@@ -112,12 +110,9 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
 /// Leaves the node as kube-proxy expects it. The chains of iptables and userspace mode are those of kube-proxy, so there is nothing to do without IPVS.
 #[must_use]
 pub fn hand_back(settings: &Settings) -> Exit {
-    let _lock = match Lock::acquire() {
+    let _lock = match lock::acquire() {
         Ok(lock) => lock,
-        Err(error) => {
-            print::error(&error);
-            return Exit::from(&error);
-        }
+        Err(exit) => return exit,
     };
     if !has_ipvs(settings) {
         return Exit::Success;

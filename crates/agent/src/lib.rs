@@ -22,6 +22,7 @@ pub mod flags;
 pub mod folder;
 pub mod http;
 mod kernel_events;
+mod lock;
 pub mod log;
 pub mod once;
 mod pending;

@@ -4,7 +4,6 @@ use std::io;
 use std::thread;
 use std::time::Instant;
 
-use kernlink_proxier::Lock;
 use kernlink_proxier::unreadable::is_unreadable;
 use kernlink_services::{Change, Kind, SourceId};
 use tokio::runtime::Builder;
@@ -13,6 +12,7 @@ use crate::all_modes::{Kernel, Mode, Proxier, Synced};
 use crate::cluster;
 use crate::exit::Exit;
 use crate::folder::Folder;
+use crate::lock;
 use crate::print;
 use crate::report::{self, Limit};
 use crate::settings::Settings;
@@ -127,12 +127,9 @@ fn sync(
     on_failure: impl FnMut(String) -> Result<(), String>,
     on_synced: impl FnOnce(&Synced) -> Exit,
 ) -> Exit {
-    let _lock = match Lock::acquire() {
+    let _lock = match lock::acquire() {
         Ok(lock) => lock,
-        Err(error) => {
-            print::error(&error);
-            return Exit::from(&error);
-        }
+        Err(exit) => return exit,
     };
     let Some(mut proxier) = proxier(settings, on_failure) else {
         return Exit::Failure;

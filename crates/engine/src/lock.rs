@@ -5,17 +5,32 @@ use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
+use kernlink_base::ErrorChain;
+use kernlink_netlink::nftables::{self, NFPROTO_INET, Table};
+use kernlink_netlink::{Connection, Errno, Error, Protocol};
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 
 /// The right to program the kernel of a network namespace. It ends when this is dropped or the process ends, however it ends.
 ///
-/// The lock is a listening Unix socket with an abstract name: such names belong to a network namespace
-/// ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). It keeps out other processes that take the same lock, not kube-proxy. Any
-/// process of the network namespace can take it, also without privileges; without `CAP_NET_ADMIN` it can do nothing else to the kernel objects.
+/// The lock is an empty table of nf_tables that belongs to a netlink socket of this process (`NFT_TABLE_F_OWNER`, since Linux 5.12). A process
+/// needs `CAP_NET_ADMIN` in the network namespace to create it, so no other one can keep an agent out. It needs no file, is the same for all
+/// containers in the namespace, is deleted by the kernel when the socket is closed, and stays after `nft flush ruleset`. `nft list ruleset` shows
+/// it, with the process as its comment. What this replaced, or what is like it, can be taken by any process: the name of an abstract Unix socket,
+/// the port ID of a netlink socket, a lock on `/proc/self/ns/net`.
+///
+/// A process of an earlier version has an abstract Unix socket with the same name instead. It is created too, so that such a process does not
+/// start, and one with user ID 0 that has it keeps others out. What other users do with that name has no effect.
+///
+/// On a kernel without such tables only the socket is the lock. While a process of another user has its name, nothing keeps out a second
+/// agent, see [`is_exclusive`](Self::is_exclusive).
+///
+/// The lock keeps out other processes that take it, not kube-proxy.
 #[derive(Debug)]
 pub struct Lock {
-    _socket: UnixListener,
+    // In this order: a process that finds the table deleted finds the name of the socket free.
+    socket: Option<UnixListener>,
+    table: Option<Connection>,
 }
 
 /// Why a [`Lock`] was not acquired.
@@ -25,11 +40,13 @@ pub enum LockError {
     /// Another process has it, or this one a second time.
     #[error("network namespace is already programmed by {}", process(*.pid))]
     Held {
-        /// The process, as a number in this process's PID namespace. `None` if it is in another PID namespace, ended just now,
-        /// or has been asked too often: its queue of connections is full.
+        /// The process, as a number in this process's PID namespace. `None` if it is in another PID namespace, or ended just now.
         pid: Option<u32>,
     },
-    /// The socket cannot be created.
+    /// This process must not change the network namespace.
+    #[error("cannot lock the network namespace: this requires CAP_NET_ADMIN")]
+    NotPermitted,
+    /// The lock cannot be created.
     #[error("cannot lock the network namespace")]
     Io(#[source] io::Error),
 }
@@ -46,30 +63,118 @@ fn process(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
+/// Attempts to create the table while other processes create and delete it.
+const ATTEMPTS: u32 = 8;
+
 impl Lock {
-    /// The name of the socket, after the zero byte.
+    /// The name of the table, in the family `inet`, and of the socket, after the zero byte.
     pub const NAME: &str = "kernlink-proxier";
 
     /// Locks the network namespace of the calling thread.
     ///
     /// # Errors
-    /// [`LockError::Held`] without waiting; [`LockError::Io`].
+    /// [`LockError::Held`] without waiting; [`LockError::NotPermitted`]; [`LockError::Io`].
     pub fn acquire() -> Result<Self, LockError> {
+        // First, so that its file descriptor is the smaller one: they are closed in this order when the process ends.
         let address = SocketAddr::from_abstract_name(Self::NAME).map_err(LockError::Io)?;
-        match UnixListener::bind_addr(&address) {
-            Ok(socket) => Ok(Self { _socket: socket }),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(LockError::Held { pid: holder() }),
-            Err(error) => Err(LockError::Io(error)),
+        let socket = match UnixListener::bind_addr(&address) {
+            Ok(socket) => Some(socket),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+            Err(error) => return Err(LockError::Io(error)),
+        };
+        let table = create_table()?;
+        if socket.is_none()
+            && let Some(peer) = socket_holder()
+            && peer.uid() == 0
+        {
+            let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
+            return Err(LockError::Held { pid });
         }
+        Ok(Self { socket, table })
+    }
+
+    /// Whether no other process can acquire the lock. False on a kernel without nf_tables, or before Linux 5.12, while a process that is not
+    /// root has the name of the socket.
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        self.table.is_some() || self.socket.is_some()
     }
 }
 
-/// The process that has the lock. Does not wait: the holder accepts no connection, and its queue may be full.
-fn holder() -> Option<u32> {
+/// Creates the table. `None` if the kernel does not support it.
+fn create_table() -> Result<Option<Connection>, LockError> {
+    let mut connection = match Connection::open(Protocol::Netfilter) {
+        Err(error) if nftables::is_unsupported(&error) => return Ok(None),
+        connection => connection.map_err(failed)?,
+    };
+    for _ in 0..ATTEMPTS {
+        match nftables::add_owned_table(&mut connection, NFPROTO_INET, Lock::NAME, &own_comment()) {
+            Ok(()) => return Ok(Some(connection)),
+            Err(error) if nftables::is_unsupported(&error) => return Ok(None),
+            Err(error) if !matches!(error.errno(), Some(Errno::EPERM | Errno::EEXIST)) => {
+                return Err(failed(error));
+            }
+            Err(_) => {}
+        }
+        // Without CAP_NET_ADMIN, reading is not permitted either.
+        let table = nftables::read_table(&mut connection, NFPROTO_INET, Lock::NAME).map_err(failed)?;
+        match table {
+            Some(table) if table.owner.is_some() => {
+                return Err(LockError::Held { pid: holder(&table) });
+            }
+            // A saved ruleset was loaded that an `nft` wrote which does not print flags. Only root can have done so.
+            Some(_) => match nftables::delete_table(&mut connection, NFPROTO_INET, Lock::NAME) {
+                // Another process has just done the same.
+                Err(error) if !matches!(error.errno(), Some(Errno::EPERM | Errno::ENOENT)) => {
+                    return Err(failed(error));
+                }
+                _ => {}
+            },
+            // The process that had it has just ended.
+            None => {}
+        }
+    }
+    Err(LockError::Held { pid: None })
+}
+
+fn failed(error: Error) -> LockError {
+    match error.errno() {
+        Some(Errno::EPERM) => LockError::NotPermitted,
+        _ => LockError::Io(io::Error::other(ErrorChain(&error).to_string())),
+    }
+}
+
+/// The comment of the table. A PID has a meaning in its namespace only.
+fn own_comment() -> String {
+    let process = format!("process {}", std::process::id());
+    match pid_namespace() {
+        Some(namespace) => format!("{process} of {namespace}"),
+        None => process,
+    }
+}
+
+/// The PID namespace of this process, such as `pid:[4026531836]`. `None` without `/proc`.
+fn pid_namespace() -> Option<String> {
+    let link = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    link.into_os_string().into_string().ok()
+}
+
+/// The process that has the table, if it is in the same PID namespace.
+fn holder(table: &Table) -> Option<u32> {
+    let (pid, namespace) = table
+        .comment
+        .as_deref()?
+        .strip_prefix("process ")?
+        .split_once(" of ")?;
+    (namespace == pid_namespace()?).then(|| pid.parse().ok())?
+}
+
+/// The process that has the socket. Does not wait: it accepts no connection. `None` if its queue is full, which any process can do; then it
+/// is not known whether it is root.
+fn socket_holder() -> Option<nix::sys::socket::UnixCredentials> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
     let address = UnixAddr::new_abstract(Lock::NAME.as_bytes()).ok()?;
     connect(stream.as_raw_fd(), &address).ok()?;
-    let pid = getsockopt(&stream, PeerCredentials).ok()?.pid();
-    u32::try_from(pid).ok().filter(|pid| *pid != 0)
+    getsockopt(&stream, PeerCredentials).ok()
 }

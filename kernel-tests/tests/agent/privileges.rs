@@ -1,15 +1,19 @@
 //! The capabilities that `dist/` gives the agent are sufficient, and each of them is necessary.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{programs, requires, tools};
+use nix::unistd::Uid;
 
-use crate::support::{Manifests, ask, command, service, text};
+use crate::support::{Agent, Manifests, ask, command, run, service, text};
 
 /// The capabilities of the container in the DaemonSet, without `CAP_`.
 fn of_the_daemonset() -> Vec<String> {
@@ -152,5 +156,50 @@ fn each_capability_of_the_manifests_is_necessary() {
         assert!(!limited(&legacy, &["net_admin"]).status.success());
         let output = limited(&legacy, &["net_admin", "net_raw"]);
         assert!(output.status.success(), "{}", text(&output));
+    });
+}
+
+/// Set in the child process of the next test.
+const CHILD: &str = "KERNLINK_TEST_HAS_THE_NAME_OF_THE_LOCK";
+
+#[test]
+fn an_agent_starts_while_a_process_without_privileges_has_the_name_of_its_lock() {
+    requires!(Feature::Iptables);
+    if std::env::var_os(CHILD).is_some() {
+        let user = Uid::from_raw(65_534);
+        nix::unistd::setresuid(user, user, user).unwrap();
+        let address = SocketAddr::from_abstract_name("kernlink-proxier").unwrap();
+        let _socket = UnixListener::bind_addr(&address).unwrap();
+        println!("bound");
+        // Until the test ends it, or ends.
+        return std::io::stdin().lines().for_each(drop);
+    }
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    NetNs::new().run(|| {
+        let name = "privileges::an_agent_starts_while_a_process_without_privileges_has_the_name_of_its_lock";
+        let mut child = programs::this_program()
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        assert!(output.lines().any(|line| line.unwrap().contains("bound")));
+        let iptables = ["--proxy-mode", "iptables"];
+        let init = run(&manifests.0, &[&iptables[..], &["--init-only"]].concat());
+        assert!(init.status.success(), "{}", text(&init));
+        let agent = Agent::start(&manifests.0, &iptables);
+        agent.wait_for(" synced ", 1);
+        // Another agent does not start, with or without its servers.
+        for action in ["--init-only", "--once", "--cleanup"] {
+            let second = run(&manifests.0, &[&iptables[..], &[action]].concat());
+            assert_eq!(second.status.code(), Some(3), "{}", text(&second));
+            let holder = format!("programmed by process {}", agent.child.id());
+            assert!(text(&second).contains(&holder), "{}", text(&second));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
     });
 }
