@@ -387,9 +387,9 @@ impl Agent {
     }
 
     /// Receives what the proxier does, on its thread.
-    fn listener(&self) -> impl FnMut(&Proxier, Notice<AllModes>) + Send + 'static {
+    fn listener(&mut self) -> impl FnMut(&Proxier, Notice<AllModes>) + Send + 'static {
         let state = Arc::clone(&self.state);
-        let checks = self.servers.checks();
+        let mut checks = self.servers.checks();
         let config = self.settings.config.services().clone();
         let sender = EndsRunner(self.sender.clone());
         let reporter = self.reporter.clone();
@@ -407,7 +407,9 @@ impl Agent {
                     report::failed(&mut last_failure, None);
                     report::synced(&synced, std::mem::take(&mut is_first), &mut limit);
                     reporter.synced(&synced);
-                    checks.set(&config, proxier.services());
+                    if let Some(checks) = &mut checks {
+                        checks.set(&config, proxier.services(), &synced.health_checks);
+                    }
                 }
                 Notice::Failed(error) => {
                     report::failed(&mut last_failure, Some(&error));

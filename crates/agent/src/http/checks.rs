@@ -1,11 +1,11 @@
 //! The health-check node ports of Services: a server on every address that accepts node ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernlink_services::{Config, Family, HealthCheck, NodePortAddresses, Services};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::connections::Connections;
@@ -14,56 +14,86 @@ use super::{answer, not_found};
 use crate::state::{self, State};
 
 /// Sets which ports are served, and for which Service.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Checks {
     state: Arc<Mutex<State>>,
-    listeners: watch::Sender<Listeners>,
+    listeners: Arc<Listeners>,
+    /// The addresses that the ports of each family listen on.
+    addresses: BTreeMap<Family, Vec<IpAddr>>,
 }
 
-/// What is listened on, and the name of each server in the log.
-pub(super) type Listeners = BTreeMap<SocketAddr, String>;
+/// What the servers have to change.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    /// The name of each server in the log. `None`: it is to be closed.
+    changes: Mutex<BTreeMap<SocketAddr, Option<String>>>,
+    changed: Notify,
+}
+
+impl Listeners {
+    /// A thread that panicked leaves them valid.
+    fn changes(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Option<String>>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Checks {
-    pub(super) fn new(state: Arc<Mutex<State>>) -> (Self, watch::Receiver<Listeners>) {
-        let (listeners, receiver) = watch::channel(Listeners::new());
-        (Self { state, listeners }, receiver)
+    pub(super) fn new(state: Arc<Mutex<State>>, listeners: Arc<Listeners>) -> Self {
+        Self {
+            state,
+            listeners,
+            addresses: BTreeMap::new(),
+        }
     }
 
-    /// Serves the health-check node ports of these Services.
-    pub(crate) fn set(&self, config: &Config, services: &Services) {
+    /// Serves the health-check node ports of these Services. `changed` are the ports that changed since the last call; the others are read
+    /// only if the addresses of the family changed.
+    pub(crate) fn set(&mut self, config: &Config, services: &Services, changed: &BTreeSet<(Family, u16)>) {
         let mut checks = BTreeMap::new();
+        let mut rebuilt = BTreeSet::new();
         for &family in &config.families {
-            let found = services.health_checks(family);
-            if found.is_empty() {
-                continue;
+            let accepting = services.node_facts().node_port_addresses(family);
+            let addresses = addresses(&config.node_port_addresses, family, accepting);
+            let of_port = |port: u16, check: Option<&HealthCheck>| -> Vec<_> {
+                let listened = addresses.iter().map(|address| SocketAddr::new(*address, port));
+                listened.map(|address| (address, check.cloned())).collect()
+            };
+            if self.addresses.get(&family) == Some(&addresses) {
+                let ports = changed.iter().filter(|(of, _)| *of == family);
+                for &(_, port) in ports {
+                    checks.extend(of_port(port, services.health_check(family, port)));
+                }
+            } else {
+                rebuilt.insert(family);
+                for check in services.health_checks(family) {
+                    checks.extend(of_port(check.port.get(), Some(check)));
+                }
+                self.addresses.insert(family, addresses);
             }
-            let addresses = addresses(
-                &config.node_port_addresses,
-                family,
-                services.node_facts().node_port_addresses(family),
-            );
-            for check in found {
-                for &address in &addresses {
-                    let address = SocketAddr::new(address, check.port.get());
-                    checks.insert(address, HealthCheck::clone(check));
+        }
+        let mut state = state::lock(&self.state);
+        if !rebuilt.is_empty() {
+            for address in state.checks.keys() {
+                if rebuilt.contains(&Family::of(address.ip())) {
+                    checks.entry(*address).or_insert(None);
                 }
             }
         }
-        let listeners: Listeners = checks
-            .iter()
-            .map(|(address, check)| {
-                (
-                    *address,
-                    format!("health-check node port of Service {}", check.service),
-                )
-            })
-            .collect();
-        state::lock(&self.state).checks = checks;
-        self.listeners.send_if_modified(|known| {
-            let is_changed = *known != listeners;
-            *known = listeners;
-            is_changed
-        });
+        if checks.is_empty() {
+            return;
+        }
+        let mut listeners = self.listeners.changes();
+        for (address, check) in checks {
+            let name = check
+                .as_ref()
+                .map(|check| format!("health-check node port of Service {}", check.service));
+            listeners.insert(address, name);
+            match check {
+                Some(check) => _ = state.checks.insert(address, check),
+                None => _ = state.checks.remove(&address),
+            }
+        }
+        self.listeners.changed.notify_one();
     }
 }
 
@@ -92,21 +122,14 @@ fn addresses(configured: &NodePortAddresses, family: Family, accepting: &[IpAddr
     addresses
 }
 
-/// Opens and closes servers until the other end is dropped.
-pub(super) async fn serve(
-    mut listeners: watch::Receiver<Listeners>,
-    state: Arc<Mutex<State>>,
-    connections: Connections,
-) {
+/// Opens and closes servers until the future is dropped.
+pub(super) async fn serve(listeners: Arc<Listeners>, state: Arc<Mutex<State>>, connections: Connections) {
     let mut servers: BTreeMap<SocketAddr, JoinHandle<()>> = BTreeMap::new();
     loop {
-        let desired = listeners.borrow_and_update().clone();
-        let closed: Vec<SocketAddr> = servers
-            .keys()
-            .filter(|address| !desired.contains_key(address))
-            .copied()
-            .collect();
-        for address in closed {
+        listeners.changed.notified().await;
+        let changes = std::mem::take(&mut *listeners.changes());
+        let (opened, closed): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, name)| name.is_some());
+        for (address, _) in closed {
             if let Some(server) = servers.remove(&address) {
                 server.abort();
                 // Until the socket is closed, the address may be needed again.
@@ -114,15 +137,13 @@ pub(super) async fn serve(
                 tracing::info!("health-check node port: {address} is closed");
             }
         }
-        for (address, name) in desired {
+        for (address, name) in opened {
             if servers.contains_key(&address) {
                 continue;
             }
-            let server = Server::new(name, address, routes(address, Arc::clone(&state))).one_family();
+            let routes = routes(address, Arc::clone(&state));
+            let server = Server::new(name.unwrap_or_default(), address, routes).one_family();
             servers.insert(address, tokio::spawn(server.serve(connections.clone())));
-        }
-        if listeners.changed().await.is_err() {
-            return;
         }
     }
 }
@@ -138,7 +159,74 @@ pub(super) fn routes(address: SocketAddr, state: Arc<Mutex<State>>) -> Routes {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::Instant;
+
     use super::*;
+    use crate::all_modes::{Kernel, Proxier};
+    use crate::flags::Flags;
+    use crate::folder::Folder;
+    use crate::once::{FOLDER, synced};
+    use crate::settings::Settings;
+
+    /// A Service with the health-check node port 32 000 and its number.
+    fn service(number: u16) -> String {
+        format!(
+            "apiVersion: v1
+kind: Service
+metadata: {{name: s{number}}}
+spec: {{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: {}, clusterIP: 10.96.0.{number}, ports: [{{port: 80, nodePort: {}}}]}}
+---
+",
+            32_000 + number,
+            30_000 + number
+        )
+    }
+
+    #[test]
+    fn a_change_of_one_service_changes_its_own_health_check_node_port_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |numbers: std::ops::Range<u16>| {
+            fs::write(
+                folder.path().join("a.yaml"),
+                numbers.map(service).collect::<String>(),
+            )
+            .unwrap();
+        };
+        let line = [
+            "--watch",
+            "/m",
+            "--node-name",
+            "n",
+            "--nodeport-addresses",
+            "0.0.0.0/0",
+        ];
+        let flags = Flags::parse(line.map(Into::into)).unwrap();
+        let config = Settings::new(&flags).unwrap().config;
+        let mut proxier = Proxier::with_data_path(&config, Kernel::fake()).unwrap();
+        let state = Arc::new(Mutex::new(State::new(&config).unwrap()));
+        let listeners = Arc::new(Listeners::default());
+        let mut checks = Checks::new(Arc::clone(&state), Arc::clone(&listeners));
+        let mut reader = Folder::new(folder.path());
+        // The changes of the servers after the folder has these Services.
+        let mut changed = |numbers: std::ops::Range<u16>| {
+            write(numbers);
+            for change in reader.read().changes.into_iter().chain(synced(false)) {
+                proxier.change(FOLDER, change);
+            }
+            let synced = proxier.sync(Instant::now()).unwrap();
+            checks.set(config.services(), proxier.services(), &synced.health_checks);
+            let changes = std::mem::take(&mut *listeners.changes());
+            let ipv4 = changes.into_iter().filter(|(address, _)| address.is_ipv4());
+            ipv4.map(|(address, name)| (address.port(), name.is_some()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(changed(1..4), [(32_001, true), (32_002, true), (32_003, true)]);
+        assert_eq!(changed(1..4), []);
+        assert_eq!(changed(1..5), [(32_004, true)]);
+        assert_eq!(changed(2..5), [(32_001, false)]);
+        assert_eq!(state::lock(&state).checks.len(), 3);
+    }
 
     fn texts(configured: &NodePortAddresses, family: Family, accepting: &[&str]) -> Vec<String> {
         let accepting: Vec<IpAddr> = accepting.iter().map(|address| address.parse().unwrap()).collect();

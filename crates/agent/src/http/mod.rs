@@ -32,6 +32,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
 pub(crate) use self::checks::Checks;
+use self::checks::Listeners;
 use self::connections::{Connections, MAX_CONNECTIONS};
 use self::server::{Routes, Server};
 use crate::agent::Message;
@@ -43,7 +44,8 @@ use crate::state::{self, State};
 /// The thread of all servers. Dropping it closes them.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    checks: Checks,
+    /// `None` after [`checks`](Self::checks).
+    checks: Option<Checks>,
     /// Closed to stop the thread.
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -66,7 +68,8 @@ impl Servers {
         let signals = signals::register(&runtime)?;
         let connections = Connections::new(MAX_CONNECTIONS, state::lock(&state).registry());
         let connections = connections.map_err(io::Error::other)?;
-        let (checks, listeners) = Checks::new(Arc::clone(&state));
+        let listeners = Arc::new(Listeners::default());
+        let checks = Checks::new(Arc::clone(&state), Arc::clone(&listeners));
         let (stop, mut stopped) = watch::channel(());
         let servers = servers(settings, &state, &sender);
         let thread = thread::Builder::new()
@@ -78,15 +81,15 @@ impl Servers {
                 let _ = runtime.block_on(stopped.changed());
             })?;
         Ok(Self {
-            checks,
+            checks: Some(checks),
             stop: Some(stop),
             thread: Some(thread),
         })
     }
 
-    /// Sets the health-check node ports.
-    pub(crate) fn checks(&self) -> Checks {
-        self.checks.clone()
+    /// Sets the health-check node ports. `None` after the first call.
+    pub(crate) fn checks(&mut self) -> Option<Checks> {
+        self.checks.take()
     }
 }
 
