@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use kernlink_proxier::lock::LockError;
+use kernlink_proxier::netfilter::lock::LockError;
 
 /// The exit status of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

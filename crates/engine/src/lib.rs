@@ -9,7 +9,6 @@ mod failures;
 mod first;
 #[cfg(feature = "health")]
 pub mod health;
-pub mod lock;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod overlap;
@@ -36,7 +35,6 @@ pub use self::data_path::DataPath;
 pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
 pub use self::failures::{OPERATION_FAILED, SOLVED};
-pub use self::lock::Lock;
 pub use self::plan::{Plan, Subject};
 pub use self::proxier::{Cost, Proxier, Synced};
 pub use self::report::{Counts, Outcome, Report};

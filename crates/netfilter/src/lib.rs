@@ -7,6 +7,7 @@ mod kernel_conntrack;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
 mod local_detection;
+pub mod lock;
 mod masquerade_bit;
 mod node_addresses;
 mod processors;
@@ -26,6 +27,7 @@ pub use self::kube_proxy::services_from_kube_proxy;
 #[cfg(feature = "kubernetes")]
 pub use self::kube_proxy::{FromFile, Problems};
 pub use self::local_detection::LocalDetection;
+pub use self::lock::Lock;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
 pub use self::node_addresses::IPVS_LINK;
 pub use self::node_addresses::node_addresses;

@@ -203,7 +203,7 @@ spec: {{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: {
         ];
         let flags = Flags::parse(line.map(Into::into)).unwrap();
         let config = Settings::new(&flags).unwrap().config;
-        let mut proxier = Proxier::with_data_path(&config, Kernel::fake()).unwrap();
+        let mut proxier = Proxier::new(&config, Kernel::fake()).unwrap();
         let state = Arc::new(Mutex::new(State::new(&config).unwrap()));
         let listeners = Arc::new(Listeners::default());
         let mut checks = Checks::new(Arc::clone(&state), Arc::clone(&listeners));
