@@ -45,6 +45,8 @@ pub(crate) struct FieldErrors {
     /// The number of errors of the first pass, which are the first of `list`. Their fields have default values now, so the second pass
     /// must not report anything inside them.
     reset: usize,
+    /// Whether one of them makes the whole object invalid.
+    is_fatal: bool,
 }
 
 #[cfg(any(feature = "objects", feature = "kube-proxy-config"))]
@@ -52,10 +54,21 @@ impl FieldErrors {
     /// The errors of the first pass.
     pub(crate) fn of_types(list: Vec<FieldError>) -> Self {
         let reset = list.len();
-        Self { list, reset }
+        Self {
+            is_fatal: reset > 0,
+            list,
+            reset,
+        }
     }
 
+    /// A field without whose value the object has no meaning.
     pub(crate) fn add(&mut self, field: impl fmt::Display, reason: impl Into<String>) {
+        self.is_fatal = true;
+        self.ignore(field, reason);
+    }
+
+    /// A field, or an item of a list, that is ignored: the object is converted without it.
+    pub(crate) fn ignore(&mut self, field: impl fmt::Display, reason: impl Into<String>) {
         let field = field.to_string();
         let is_reset = |error: &FieldError| {
             field.strip_prefix(&error.field).is_some_and(|rest| {
@@ -68,8 +81,9 @@ impl FieldErrors {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+    /// Whether none of the errors makes the whole object invalid.
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.is_fatal
     }
 
     pub(crate) fn into_vec(self) -> Vec<FieldError> {

@@ -22,7 +22,6 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use k8s_openapi::api::core::v1;
@@ -404,7 +403,7 @@ struct Metadata {
     name: Option<String>,
     namespace: Option<String>,
     resource_version: Option<String>,
-    annotations: Option<BTreeMap<String, String>>,
+    annotations: Option<Value>,
 }
 
 fn metadata(text: &RawValue) -> Result<Metadata, Unreadable> {

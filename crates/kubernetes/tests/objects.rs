@@ -341,16 +341,16 @@ fn all_invalid_fields_of_a_service_are_reported() {
         lines(&converted.errors),
         [
             "metadata.name: must not be empty",
-            "spec.type: \"Nodeport\" is not ClusterIP, NodePort, LoadBalancer or ExternalName",
-            "spec.ipFamilies[1]: \"ipv6\" is not IPv4 or IPv6",
+            "spec.type: \"Nodeport\" is not ClusterIP, NodePort, LoadBalancer or ExternalName; the default is used",
+            "spec.ipFamilies[1]: \"ipv6\" is not IPv4 or IPv6; ignored",
             "spec.ports[0].port: 0 is not a port (1 to 65535)",
             "spec.ports[0].nodePort: 65536 is not a port (1 to 65535)",
-            "spec.ports[1].protocol: \"ICMP\" is not TCP, UDP or SCTP",
-            "spec.externalTrafficPolicy: \"local\" is not Cluster or Local",
-            "spec.internalTrafficPolicy: \"Zone\" is not Cluster or Local",
+            "spec.ports[1].protocol: \"ICMP\" is not TCP, UDP or SCTP; the port is ignored",
+            "spec.externalTrafficPolicy: \"local\" is not Cluster or Local; the default is used",
+            "spec.internalTrafficPolicy: \"Zone\" is not Cluster or Local; the default is used",
             "spec.healthCheckNodePort: -1 is not a port (1 to 65535)",
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86401 is not a number of seconds from 1 to 86400",
-            "status.loadBalancer.ingress[1].ipMode: \"vip\" is not VIP or Proxy",
+            "status.loadBalancer.ingress[1].ipMode: \"vip\" is not VIP or Proxy; the default is used",
         ]
     );
 }
@@ -470,4 +470,192 @@ fn objects_of_one_converter_share_names() {
     assert!(Arc::ptr_eq(&service.name.name, slice.service.as_ref().unwrap()));
     let node = |slice: &EndpointSlice| slice.endpoints[0].node.clone().unwrap();
     assert!(Arc::ptr_eq(&node(&slice), &node(&other)));
+}
+
+mod used_fields {
+    //! Only the fields that a service proxy uses affect an object.
+
+    use kernlink_kubernetes::Converter;
+    use kernlink_kubernetes::kernlink_services::{
+        IngressMode, Protocol, ServiceType, SessionAffinity, TrafficPolicy,
+    };
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn service() -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": "shop", "labels": {}, "annotations": {"kernlink.io/scheduler": "rr"}},
+            "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "http", "port": 80}], "selector": {"app": "web"}},
+            "status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}},
+        })
+    }
+
+    fn slice() -> Value {
+        json!({
+            "metadata": {"name": "web-x", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080}],
+            "endpoints": [{"addresses": ["10.244.0.1"], "conditions": {"ready": true}, "nodeName": "a"}],
+        })
+    }
+
+    fn node() -> Value {
+        json!({
+            "metadata": {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}},
+            "spec": {"podCIDRs": ["10.244.0.0/24"], "taints": [{"key": "t"}]},
+            "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]},
+        })
+    }
+
+    #[test]
+    fn a_service_with_a_condition_without_a_time_is_converted() {
+        let mut object = service();
+        let expected = Converter::new().service_from_json(object.clone()).object;
+        assert!(expected.is_some());
+        object["status"]["conditions"] = json!([{"type": "X", "status": "True", "reason": "r", "message": "", "lastTransitionTime": null}]);
+        let converted = Converter::new().service_from_json(object);
+        assert_eq!((converted.object, converted.errors), (expected, Vec::new()));
+    }
+
+    #[test]
+    fn unknown_values_are_the_default_and_a_port_with_an_unknown_protocol_costs_that_port_only() {
+        let mut object = service();
+        object["spec"]["type"] = json!("ClusterMesh");
+        object["spec"]["sessionAffinity"] = json!("Cookie");
+        object["spec"]["internalTrafficPolicy"] = json!("Zone");
+        object["spec"]["externalTrafficPolicy"] = json!("Zone");
+        object["spec"]["ipFamilies"] = json!(["IPv8", "IPv4"]);
+        object["spec"]["ports"] =
+            json!([{"name": "q", "port": 443, "protocol": "QUIC"}, {"name": "http", "port": 80}]);
+        object["status"]["loadBalancer"]["ingress"][0]["ipMode"] = json!("Tunnel");
+        let converted = Converter::new().service_from_json(object);
+        let service = converted.object.unwrap();
+        assert_eq!(service.service_type, ServiceType::ClusterIp);
+        assert_eq!(service.session_affinity, SessionAffinity::None);
+        assert_eq!(service.internal_traffic_policy, TrafficPolicy::Cluster);
+        assert_eq!(service.external_traffic_policy, TrafficPolicy::Cluster);
+        assert_eq!(service.ip_families.len(), 1);
+        assert_eq!(service.ingress[0].mode, IngressMode::Vip);
+        let ports: Vec<(u16, Protocol)> = service
+            .ports
+            .iter()
+            .map(|port| (port.port, port.protocol))
+            .collect();
+        assert_eq!(ports, [(80, Protocol::Tcp)]);
+        let fields: Vec<&str> = converted.errors.iter().map(|error| &*error.field).collect();
+        assert_eq!(
+            fields,
+            [
+                "spec.type",
+                "spec.ipFamilies[0]",
+                "spec.ports[0].protocol",
+                "spec.externalTrafficPolicy",
+                "spec.internalTrafficPolicy",
+                "spec.sessionAffinity",
+                "status.loadBalancer.ingress[0].ipMode",
+            ]
+        );
+
+        let mut object = slice();
+        object["ports"] =
+            json!([{"name": "q", "port": 8443, "protocol": "QUIC"}, {"name": "http", "port": 8080}]);
+        let converted = Converter::new().endpoint_slice_from_json(object);
+        let slice = converted.object.unwrap();
+        assert_eq!((slice.ports.len(), slice.endpoints.len()), (1, 1));
+        assert_eq!(converted.errors.len(), 1);
+    }
+
+    /// A value of any type.
+    fn any_value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+            Just(json!([null, 1, {"a": []}])),
+            Just(json!({"a": null, "": [1]})),
+        ]
+    }
+
+    /// Fields that no service proxy uses, in each of the objects. `~1` is a slash in a name.
+    const UNUSED: [&[&str]; 3] = [
+        &[
+            "/status/conditions",
+            "/status/unknown",
+            "/status/loadBalancer/unknown",
+            "/status/loadBalancer/ingress/0/hostname",
+            "/status/loadBalancer/ingress/0/ports",
+            "/spec/selector",
+            "/spec/externalName",
+            "/spec/trafficDistribution",
+            "/spec/allocateLoadBalancerNodePorts",
+            "/spec/ipFamilyPolicy",
+            "/spec/ports/0/targetPort",
+            "/spec/ports/0/appProtocol",
+            "/spec/unknown",
+            "/metadata/managedFields",
+            "/metadata/ownerReferences",
+            "/metadata/finalizers",
+            "/metadata/uid",
+            "/metadata/deletionTimestamp",
+            "/metadata/labels/team",
+            "/metadata/annotations/example.com~1x",
+            "/unknown",
+        ],
+        &[
+            "/metadata/managedFields",
+            "/metadata/ownerReferences",
+            "/metadata/labels/team",
+            "/ports/0/appProtocol",
+            "/endpoints/0/targetRef",
+            "/endpoints/0/hostname",
+            "/endpoints/0/deprecatedTopology",
+            "/endpoints/0/conditions/unknown",
+            "/unknown",
+        ],
+        &[
+            "/metadata/annotations",
+            "/metadata/managedFields",
+            "/metadata/labels/team",
+            "/spec/unschedulable",
+            "/spec/providerID",
+            "/spec/taints/0/effect",
+            "/spec/taints/0/timeAdded",
+            "/status/conditions",
+            "/status/capacity",
+            "/status/images",
+            "/status/nodeInfo",
+            "/status/addresses/0/unknown",
+            "/unknown",
+        ],
+    ];
+
+    proptest! {
+        #[test]
+        fn nothing_in_a_field_that_is_not_used_affects_an_object(
+            values in prop::collection::vec((0_usize..3, any::<prop::sample::Index>(), any_value()), 1..8),
+        ) {
+            let mut objects = [service(), slice(), node()];
+            let read = |objects: &[Value; 3]| {
+                let mut converter = Converter::new();
+                let [service, slice, node] = objects.clone();
+                (
+                    converter.service_from_json(service),
+                    converter.endpoint_slice_from_json(slice),
+                    converter.node_from_json(node),
+                )
+            };
+            let expected = read(&objects);
+            prop_assert!(expected.0.object.is_some() && expected.1.object.is_some() && expected.2.object.is_some());
+            for (which, index, value) in values {
+                let path = UNUSED[which][index.index(UNUSED[which].len())];
+                let (parent, field) = path.rsplit_once('/').unwrap();
+                let parent = objects[which].pointer_mut(parent).unwrap();
+                parent[field.replace("~1", "/")] = value;
+            }
+            prop_assert_eq!(read(&objects), expected);
+        }
+    }
 }

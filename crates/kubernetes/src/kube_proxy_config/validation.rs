@@ -27,7 +27,7 @@ pub(super) fn validate(
         warnings,
     };
     let config = validator.config(file);
-    if validator.errors.is_empty() {
+    if validator.errors.is_usable() {
         Ok(KubeProxyConfiguration {
             warnings: validator.warnings,
             ..config

@@ -36,14 +36,13 @@ pub(super) fn convert(
         }
     };
     let ports = object.ports.iter().flatten().enumerate();
-    let ports = ports.map(|(position, object)| EndpointPort {
-        name: object.name.as_deref().map(|name| names.intern(name)),
-        protocol: protocol(
-            object.protocol.as_ref(),
-            format_args!("ports[{position}].protocol"),
-            errors,
-        ),
-        port: port(object.port, format_args!("ports[{position}].port"), errors),
+    let ports = ports.filter_map(|(position, object)| {
+        let field = format_args!("ports[{position}].protocol");
+        Some(EndpointPort {
+            name: object.name.as_deref().map(|name| names.intern(name)),
+            protocol: protocol(object.protocol.as_ref(), field, errors)?,
+            port: port(object.port, format_args!("ports[{position}].port"), errors),
+        })
     });
     let ports = ports.collect();
     let labels = object.metadata.labels.as_ref();
@@ -75,7 +74,7 @@ pub(crate) struct SliceBuilder {
 
 impl SliceBuilder {
     pub(super) fn new(slice: Option<EndpointSlice>, errors: FieldErrors) -> Self {
-        let is_valid = errors.is_empty();
+        let is_valid = errors.is_usable();
         Self {
             slice: slice.filter(|_| is_valid),
             errors: errors.into_vec(),

@@ -23,6 +23,8 @@ mod endpoint_slice;
 mod node;
 mod service;
 #[cfg(any(feature = "manifest", feature = "watch"))]
+mod used;
+#[cfg(any(feature = "manifest", feature = "watch"))]
 pub(crate) mod value;
 
 use std::collections::HashSet;
@@ -40,8 +42,8 @@ use crate::error::{FieldError, FieldErrors};
 /// The outcome of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted<T> {
-    /// The object. `None` if a field of the object as a whole is invalid. An invalid endpoint, Node address or pod network is ignored,
-    /// and the object is converted without it.
+    /// The object. `None` if a field of the object as a whole is invalid. An invalid endpoint, Node address or pod network, a port with an
+    /// unknown protocol, and an unknown value of a policy or type are ignored, and the object is converted without them.
     pub object: Option<T>,
     /// All invalid fields: those of the object as a whole, then those of its endpoints, addresses and networks.
     pub errors: Vec<FieldError>,
@@ -63,8 +65,10 @@ impl Converter {
         Self::default()
     }
 
-    /// Converts a Service. Any invalid field makes the whole Service invalid.
+    /// Converts a Service.
     ///
+    /// - An unknown value of `type`, `sessionAffinity`, `internalTrafficPolicy`, `externalTrafficPolicy` or `ipMode` is the default of the
+    ///   field, as in kube-proxy; a port with an unknown protocol is ignored. Any other invalid field makes the whole Service invalid.
     /// - A missing namespace is `default`.
     /// - Cluster IPs, external IPs, load balancer addresses and source ranges are kept as written.
     /// - Labels and annotations are kept only if a service proxy may use them: their prefix is `kernlink.io`, `kubernetes.io` or
@@ -74,7 +78,7 @@ impl Converter {
         self.service_after(object, Vec::new())
     }
 
-    /// Converts an EndpointSlice. An endpoint with an invalid field is ignored.
+    /// Converts an EndpointSlice. An endpoint with an invalid field is ignored, and so is a port with an unknown protocol.
     ///
     /// - A missing namespace is `default`.
     /// - Only the first address of an endpoint is used. An IPv4-mapped IPv6 address is converted to the IPv4 address.
@@ -100,6 +104,26 @@ impl Converter {
         part.finish()
     }
 
+    /// Converts a Service as the API server sends it. Of the object only the fields that a service proxy uses are read: nothing in any other
+    /// field, of any type, has an effect. The type of [`k8s_openapi`] is stricter: a condition without `lastTransitionTime`, which the API
+    /// server stores, is an error there.
+    #[cfg(any(feature = "manifest", feature = "watch"))]
+    pub fn service_from_json(&mut self, object: serde_json::Value) -> Converted<Service> {
+        value::service(self, &mut { object })
+    }
+
+    /// Converts an EndpointSlice as the API server sends it; see [`service_from_json`](Self::service_from_json).
+    #[cfg(any(feature = "manifest", feature = "watch"))]
+    pub fn endpoint_slice_from_json(&mut self, object: serde_json::Value) -> Converted<EndpointSlice> {
+        value::endpoint_slice(self, &mut { object })
+    }
+
+    /// Converts a Node as the API server sends it; see [`service_from_json`](Self::service_from_json).
+    #[cfg(any(feature = "manifest", feature = "watch"))]
+    pub fn node_from_json(&mut self, object: serde_json::Value) -> Converted<Node> {
+        value::node(self, &mut { object })
+    }
+
     /// As [`Self::service`], for an object whose fields with these type errors were reset to defaults.
     pub(crate) fn service_after(
         &mut self,
@@ -108,7 +132,7 @@ impl Converter {
     ) -> Converted<Service> {
         let mut errors = FieldErrors::of_types(type_errors);
         let object = service::convert(object, &mut self.names, &mut errors);
-        let is_valid = errors.is_empty();
+        let is_valid = errors.is_usable();
         Converted {
             object: object.filter(|_| is_valid),
             errors: errors.into_vec(),
@@ -212,7 +236,8 @@ impl Names {
 /// The namespace of an object without one, as for `kubectl apply`.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// Parses a text with a fixed set of values. The default if it is absent, empty or invalid.
+/// Parses a text with a fixed set of values. The default if it is absent, empty or unknown: later versions of Kubernetes may have more values, for
+/// which kube-proxy uses the default too.
 fn one_of<T: Copy + Default>(
     text: Option<&String>,
     field: impl fmt::Display,
@@ -226,19 +251,24 @@ fn one_of<T: Copy + Default>(
     };
     let found = values.iter().find(|(name, _)| *name == text);
     if found.is_none() {
-        errors.add(field, format!("{} is not {expected}", quoted(text)));
+        let reason = format!("{} is not {expected}; the default is used", quoted(text));
+        errors.ignore(field, reason);
     }
     found.map_or_else(T::default, |(_, value)| *value)
 }
 
-/// Parses a protocol; TCP if absent or empty.
-fn protocol(text: Option<&String>, field: impl fmt::Display, errors: &mut FieldErrors) -> Protocol {
-    let values = [
-        ("TCP", Protocol::Tcp),
-        ("UDP", Protocol::Udp),
-        ("SCTP", Protocol::Sctp),
-    ];
-    one_of(text, field, &values, "TCP, UDP or SCTP", errors)
+/// Parses the protocol of a port; TCP if absent or empty. `None` if it is unknown: the port is ignored.
+fn protocol(text: Option<&String>, field: impl fmt::Display, errors: &mut FieldErrors) -> Option<Protocol> {
+    match text.map_or("", String::as_str) {
+        "" | "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        text => {
+            let reason = format!("{} is not TCP, UDP or SCTP; the port is ignored", quoted(text));
+            errors.ignore(field, reason);
+            None
+        }
+    }
 }
 
 /// Checks the range of a port; 0 if absent, 0 or invalid.

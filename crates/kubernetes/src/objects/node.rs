@@ -29,7 +29,7 @@ pub(crate) struct NodeBuilder {
 
 impl NodeBuilder {
     pub(super) fn new(node: Option<Node>, errors: FieldErrors) -> Self {
-        let is_valid = errors.is_empty();
+        let is_valid = errors.is_usable();
         Self {
             node: node.filter(|_| is_valid),
             errors: errors.into_vec(),

@@ -58,15 +58,15 @@ fn read_spec(service: &mut Service, spec: &api::ServiceSpec, names: &mut Names, 
         match text.as_str() {
             "IPv4" => service.ip_families.push(Family::Ipv4),
             "IPv6" => service.ip_families.push(Family::Ipv6),
-            text => errors.add(
+            text => errors.ignore(
                 format_args!("spec.ipFamilies[{position}]"),
-                format!("{} is not IPv4 or IPv6", super::quoted(text)),
+                format!("{} is not IPv4 or IPv6; ignored", super::quoted(text)),
             ),
         }
     }
     let ports = spec.ports.iter().flatten().enumerate();
     service.ports = ports
-        .map(|(position, port)| read_port(port, position, names, errors))
+        .filter_map(|(position, port)| read_port(port, position, names, errors))
         .collect();
     service.external_ips = spec.external_ips.clone().unwrap_or_default();
     service.load_balancer_source_ranges = spec.load_balancer_source_ranges.clone().unwrap_or_default();
@@ -94,7 +94,9 @@ fn read_port(
     position: usize,
     names: &mut Names,
     errors: &mut FieldErrors,
-) -> Port {
+) -> Option<Port> {
+    let field = format_args!("spec.ports[{position}].protocol");
+    let protocol = protocol(object.protocol.as_ref(), field, errors)?;
     let number = u16::try_from(object.port).unwrap_or_default();
     if number == 0 {
         errors.add(
@@ -102,20 +104,16 @@ fn read_port(
             not_a_port(object.port),
         );
     }
-    Port {
+    Some(Port {
         name: names.intern(object.name.as_deref().unwrap_or_default()),
-        protocol: protocol(
-            object.protocol.as_ref(),
-            format_args!("spec.ports[{position}].protocol"),
-            errors,
-        ),
+        protocol,
         port: number,
         node_port: port(
             object.node_port,
             format_args!("spec.ports[{position}].nodePort"),
             errors,
         ),
-    }
+    })
 }
 
 fn read_affinity(spec: &api::ServiceSpec, errors: &mut FieldErrors) -> SessionAffinity {
@@ -157,16 +155,18 @@ fn read_ingress(object: &api::LoadBalancerIngress, position: usize, errors: &mut
     }
 }
 
+/// Whether a service proxy may use a label or annotation.
+pub(super) fn is_relevant(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(prefix, _)| {
+        let is_kubernetes = prefix
+            .strip_suffix("kubernetes.io")
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+        prefix == "kernlink.io" || (is_kubernetes && !prefix.starts_with("kubectl."))
+    })
+}
+
 /// The labels or annotations that a service proxy may use.
 fn relevant(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    let is_relevant = |name: &str| {
-        name.split_once('/').is_some_and(|(prefix, _)| {
-            let is_kubernetes = prefix
-                .strip_suffix("kubernetes.io")
-                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-            prefix == "kernlink.io" || (is_kubernetes && !prefix.starts_with("kubectl."))
-        })
-    };
     let texts = texts.into_iter().flatten();
     texts
         .filter(|(name, _)| is_relevant(name))

@@ -5,12 +5,13 @@ use k8s_openapi::api::discovery;
 use kernlink_services::{EndpointSlice, Kind, Node, ObjectName, Service};
 use serde_json::Value;
 
-use super::{Converted, Converter, DEFAULT_NAMESPACE};
+use super::{Converted, Converter, DEFAULT_NAMESPACE, used};
 use crate::deserialize::from_value;
 use crate::error::FieldError;
 
 /// Converts a Service. A field of a wrong type makes it invalid.
 pub(crate) fn service(converter: &mut Converter, value: &mut Value) -> Converted<Service> {
+    used::SERVICE.reduce(value);
     match from_value::<v1::Service>(value) {
         (Some(object), errors) => converter.service_after(&object, errors),
         (None, errors) => rejected(errors),
@@ -20,6 +21,7 @@ pub(crate) fn service(converter: &mut Converter, value: &mut Value) -> Converted
 /// Converts an EndpointSlice. Endpoints are deserialized one by one, so that a wrong type in one does not affect the others.
 pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Converted<EndpointSlice> {
     let endpoints = take_list(value.get_mut("endpoints"));
+    used::ENDPOINT_SLICE.reduce(value);
     let (object, errors) = from_value::<discovery::v1::EndpointSlice>(value);
     let Some(object) = object else {
         return rejected(errors);
@@ -31,6 +33,7 @@ pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Co
         Vec::new()
     };
     for (position, mut endpoint) in used.into_iter().enumerate() {
+        used::ENDPOINT.reduce(&mut endpoint);
         match from_value(&mut endpoint) {
             (Some(endpoint), errors) if errors.is_empty() => part.add(converter, position, &endpoint),
             (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
@@ -42,12 +45,14 @@ pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Co
 /// Converts a Node. Addresses are deserialized one by one, as endpoints are.
 pub(crate) fn node(converter: &mut Converter, value: &mut Value) -> Converted<Node> {
     let addresses = take_list(value.pointer_mut("/status/addresses"));
+    used::NODE.reduce(value);
     let (object, errors) = from_value::<v1::Node>(value);
     let Some(object) = object else {
         return rejected(errors);
     };
     let mut part = converter.node_after(&object, errors);
     for (position, mut address) in addresses.into_iter().enumerate() {
+        used::NODE_ADDRESS.reduce(&mut address);
         match from_value(&mut address) {
             (Some(address), errors) if errors.is_empty() => part.add(position, &address),
             (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
