@@ -192,7 +192,7 @@ impl Default for Flags {
 }
 
 impl Flags {
-    /// Parses arguments, without the name of the program. If a flag occurs twice, the last one is used.
+    /// Parses arguments, without the name of the program. If a flag occurs twice, the last one is used; lists are appended, as in kube-proxy.
     ///
     /// # Errors
     /// The first flag that does not exist, is not supported, or has an invalid value; flags that exclude each other.
@@ -257,19 +257,21 @@ impl Flags {
                         )));
                     }
                 }
-                self.node_ips = addresses;
+                self.node_ips.extend(addresses);
                 Ok(())
             }
             "pod-cidr" => {
-                self.pod_cidrs = list(name, parser, "a network", parse_net)?;
+                self.pod_cidrs.extend(list(name, parser, "a network", parse_net)?);
                 Ok(())
             }
             "ip-families" => {
-                self.families = list(name, parser, "an address family; valid: ipv4, ipv6", family)?;
+                let families = list(name, parser, "an address family; valid: ipv4, ipv6", family)?;
+                self.families.extend(families);
                 Ok(())
             }
             "first-services" => {
-                self.first_services = Some(list(name, parser, "NAMESPACE/NAME", object_name)?);
+                let services = list(name, parser, "NAMESPACE/NAME", object_name)?;
+                self.first_services.get_or_insert_default().extend(services);
                 Ok(())
             }
             "zone" => {
@@ -302,8 +304,16 @@ impl Flags {
                 None => format!("unknown flag --{name}"),
             }));
         };
-        let value = flag.value(parser)?;
-        self.overrides.retain(|(known, _)| known.field != flag.field);
+        let mut value = flag.value(parser)?;
+        let known = self
+            .overrides
+            .iter()
+            .position(|(known, _)| known.field == flag.field);
+        let known = known.map(|index| self.overrides.remove(index).1);
+        if let (Some(OverrideValue::List(mut items)), OverrideValue::List(more)) = (known, &mut value) {
+            items.append(more);
+            *more = items;
+        }
         self.overrides.push((flag, value));
         Ok(())
     }
@@ -450,6 +460,37 @@ mod tests {
         let flags = parse("--hostname-override a --node-name b").unwrap();
         assert_eq!(flags.overrides.len(), 1);
         assert_eq!(flags.overrides[0].1, OverrideValue::Text("b".to_owned()));
+    }
+
+    #[test]
+    fn the_items_of_repeated_list_flags_are_all_used() {
+        let flags = parse(
+            "--nodeport-addresses 192.0.2.0/24 --ipvs-exclude-cidrs 198.51.100.0/24,203.0.113.0/24 \
+             --nodeport-addresses 2001:db8::/64 --ipvs-exclude-cidrs= --ipvs-exclude-cidrs 192.0.2.0/24 \
+             --node-ip 192.0.2.1 --node-ip 2001:db8::1 --pod-cidr 10.0.0.0/24 --pod-cidr 2001:db8::/64 \
+             --ip-families ipv4 --ip-families ipv6 --first-services a/b --first-services c/d",
+        )
+        .unwrap();
+        let list =
+            |items: &[&str]| OverrideValue::List(items.iter().map(|item| (*item).to_owned()).collect());
+        let set: Vec<_> = flags
+            .overrides
+            .iter()
+            .map(|(flag, value)| (flag.field, value.clone()))
+            .collect();
+        let expected = [
+            ("nodePortAddresses", list(&["192.0.2.0/24", "2001:db8::/64"])),
+            (
+                "ipvs.excludeCIDRs",
+                list(&["198.51.100.0/24", "203.0.113.0/24", "192.0.2.0/24"]),
+            ),
+        ];
+        assert_eq!(set, expected);
+        assert_eq!(
+            (flags.node_ips.len(), flags.pod_cidrs.len(), flags.families.len()),
+            (2, 2, 2)
+        );
+        assert_eq!(flags.first_services.unwrap().len(), 2);
     }
 
     #[test]
