@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use kernlink_proxier::netfilter::lock::LockError;
 
+use crate::settings::InvalidSettings;
+
 /// The exit status of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -42,6 +44,17 @@ impl From<&LockError> for Exit {
             Exit::Locked
         } else {
             Exit::Failure
+        }
+    }
+}
+
+impl From<&InvalidSettings> for Exit {
+    /// A service manager tries again after a failure, and not after [`Exit::Usage`].
+    fn from(error: &InvalidSettings) -> Self {
+        if error.is_file_missing {
+            Exit::Failure
+        } else {
+            Exit::Usage
         }
     }
 }

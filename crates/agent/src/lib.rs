@@ -69,7 +69,7 @@ fn run(flags: &Flags) -> Exit {
         Ok(settings) => settings,
         Err(error) => {
             print::error(&error);
-            return Exit::Usage;
+            return Exit::from(&error);
         }
     };
     for warning in &settings.file.warnings {

@@ -35,16 +35,38 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
 }
 
-/// The configuration is invalid.
+/// The configuration is invalid, or not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidSettings {
     /// What is invalid, at least one.
     pub problems: Vec<String>,
+    /// Whether the configuration file cannot be read or is empty. Another attempt may find it: the volume is not mounted yet, or a program
+    /// is about to write the file.
+    pub is_file_missing: bool,
+}
+
+impl InvalidSettings {
+    fn new(problems: Vec<String>) -> Self {
+        Self {
+            problems,
+            is_file_missing: false,
+        }
+    }
+
+    fn without_file(problem: String) -> Self {
+        Self {
+            problems: vec![problem],
+            is_file_missing: true,
+        }
+    }
 }
 
 impl fmt::Display for InvalidSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "invalid configuration: {}", self.problems.join("; "))
+        if !self.is_file_missing {
+            f.write_str("invalid configuration: ")?;
+        }
+        f.write_str(&self.problems.join("; "))
     }
 }
 
@@ -79,7 +101,7 @@ impl Settings {
                         .iter()
                         .map(|(field, problem)| invalid(field, problem)),
                 );
-                return Err(InvalidSettings { problems });
+                return Err(InvalidSettings::new(problems));
             }
         };
         file.mode = config.mode().to_string();
@@ -110,7 +132,7 @@ impl Settings {
             );
         }
         if !problems.is_empty() {
-            return Err(InvalidSettings { problems });
+            return Err(InvalidSettings::new(problems));
         }
         let services = config.services();
         let cluster = access.map(|access| cluster::Options {
@@ -168,14 +190,19 @@ fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
     let (name, text) = match &flags.config {
         None => ("command line".to_owned(), EMPTY_FILE.to_owned()),
         Some(path) => {
-            let text = fs::read_to_string(path).map_err(|error| InvalidSettings {
-                problems: vec![match error.kind() {
-                    io::ErrorKind::InvalidData => {
-                        format!("cannot read {}: it is not UTF-8 text", path.display())
-                    }
-                    _ => format!("cannot read {}: {error}", path.display()),
-                }],
+            let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+                io::ErrorKind::InvalidData => InvalidSettings::new(vec![format!(
+                    "cannot read {}: it is not UTF-8 text",
+                    path.display()
+                )]),
+                _ => InvalidSettings::without_file(format!("cannot read {}: {error}", path.display())),
             })?;
+            if text.trim().is_empty() {
+                return Err(InvalidSettings::without_file(format!(
+                    "{} is empty; expected a KubeProxyConfiguration",
+                    path.display()
+                )));
+            }
             (path.display().to_string(), text)
         }
     };
@@ -189,19 +216,16 @@ fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
             value: value.clone(),
         })
         .collect();
-    read_with(&name, &text, &overrides).map_err(|error| InvalidSettings {
-        problems: error
-            .problems
-            .iter()
-            .map(|problem| {
-                let field = name_of(&problem.field, flags);
-                if field == problem.field {
-                    format!("{name}: {problem}")
-                } else {
-                    format!("{field}: {}", problem.reason)
-                }
-            })
-            .collect(),
+    read_with(&name, &text, &overrides).map_err(|error| {
+        let problems = error.problems.iter().map(|problem| {
+            let field = name_of(&problem.field, flags);
+            if field == problem.field {
+                format!("{name}: {problem}")
+            } else {
+                format!("{field}: {}", problem.reason)
+            }
+        });
+        InvalidSettings::new(problems.collect())
     })
 }
 

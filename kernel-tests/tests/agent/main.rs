@@ -314,7 +314,6 @@ fn invalid_arguments_and_configurations_end_the_program() {
             "--write-config-to: this flag of kube-proxy is not supported: ",
         ),
         (&["--ipvs-scheduler", "x"], "--ipvs-scheduler: \"x\": "),
-        (&["--config", "/nonexistent"], "cannot read /nonexistent: "),
         (
             &["--proxy-mode", "nftables"],
             "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty, which means iptables",
@@ -322,6 +321,24 @@ fn invalid_arguments_and_configurations_end_the_program() {
     ] {
         let output = run(&manifests.0, arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains(expected), "{}", text(&output));
+    }
+    // Another attempt may find the file, so a service manager starts the agent again.
+    let file = manifests.0.join("config");
+    let path = file.to_str().unwrap();
+    let missing = format!("cannot read {path}: ");
+    let empty = format!("{path} is empty; ");
+    for (content, status, expected) in [
+        (None, 1, missing.as_str()),
+        (Some(""), 1, empty.as_str()),
+        (Some("\n"), 1, empty.as_str()),
+        (Some("mode: ipvs\n"), 2, "invalid configuration: "),
+    ] {
+        if let Some(content) = content {
+            fs::write(&file, content).unwrap();
+        }
+        let output = run(&manifests.0, &["--config", path]);
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
         assert!(text(&output).contains(expected), "{}", text(&output));
     }
     let printed = run(&manifests.0, &["--print-config", "--ipvs-scheduler", "lc"]);
