@@ -1,5 +1,7 @@
 //! Requests and answers on one socket.
 
+mod transaction;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN,
 };
 
+pub use self::transaction::RefusedRequest;
 use crate::message::{self, Message};
 use crate::transport::{KernelSocket, Transport};
 use crate::{

@@ -19,7 +19,7 @@ mod transport;
 
 pub use attributes::{Attribute, AttributeReader, AttributeWriter};
 pub use batch::{Batch, Reply};
-pub use connection::{Connection, Datagram, Dump};
+pub use connection::{Connection, Datagram, Dump, RefusedRequest};
 pub use consistent::{Listing, list_until_consistent};
 pub use error::{Errno, Error, Refusal};
 pub use message::Message;

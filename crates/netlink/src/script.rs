@@ -232,6 +232,10 @@ impl Transport for ScriptedTransport {
             bytes: usize::MAX,
         }
     }
+
+    fn reserve_send(&mut self, _bytes: usize) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// Clears the sequence numbers and `NLM_F_ACK` of all messages, and returns the sequence numbers. `NLM_F_ACK` depends on

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
 use crate::socket_filter::{self, FilterInstruction};
 use crate::{Errno, Error};
@@ -46,6 +46,9 @@ pub(crate) trait Transport: fmt::Debug + Send + AsFd {
     fn receive(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Option<usize>, Error>;
 
     fn limits(&self) -> Limits;
+
+    /// Makes the send buffer large enough for one datagram of this length. [`Error::TooLarge`] if that is not possible.
+    fn reserve_send(&mut self, bytes: usize) -> Result<(), Error>;
 }
 
 /// Limits of one send, chosen so that the kernel's answers fit the receive buffer.
@@ -99,7 +102,7 @@ impl KernelSocket {
             let _at_most_rmem_max = socket.set_rx_buf_sz(RECEIVE_BUFFER as nix::libc::c_int);
         }
         let granted = socket.get_rx_buf_sz().map_err(failed("configure"))?;
-        let send = nix::sys::socket::getsockopt(&socket, sockopt::SndBuf).map_err(|errno| Error::Socket {
+        let send = getsockopt(&socket, sockopt::SndBuf).map_err(|errno| Error::Socket {
             call: "configure",
             errno: Errno(errno as i32),
         })?;
@@ -246,5 +249,31 @@ impl Transport for KernelSocket {
 
     fn limits(&self) -> Limits {
         self.limits
+    }
+
+    fn reserve_send(&mut self, bytes: usize) -> Result<(), Error> {
+        let needed = bytes.saturating_add(SEND_OVERHEAD);
+        let granted = || {
+            getsockopt(&self.socket, sockopt::SndBuf).map_err(|errno| Error::Socket {
+                call: "configure",
+                errno: Errno(errno as i32),
+            })
+        };
+        if granted()? >= needed {
+            return Ok(());
+        }
+        // The kernel doubles the value. Only CAP_NET_ADMIN may exceed net.core.wmem_max.
+        let requested = needed.div_ceil(2).min(MAX_RECEIVE_BUFFER);
+        if setsockopt(&self.socket, sockopt::SndBufForce, &requested).is_err() {
+            let _at_most_wmem_max = setsockopt(&self.socket, sockopt::SndBuf, &requested);
+        }
+        let granted = granted()?;
+        if granted >= needed {
+            return Ok(());
+        }
+        Err(Error::TooLarge {
+            what: "a transaction",
+            limit: granted.saturating_sub(SEND_OVERHEAD),
+        })
     }
 }
