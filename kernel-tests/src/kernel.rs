@@ -54,6 +54,8 @@ pub enum Feature {
     Conntrack,
     /// Devices that decapsulate IP in IP, `CONFIG_NET_IPIP` and `CONFIG_IPV6_TUNNEL`.
     Tunnel,
+    /// Flowtables of nf_tables, `CONFIG_NF_FLOW_TABLE_INET`.
+    Flowtable,
 }
 
 impl Feature {
@@ -79,6 +81,10 @@ impl Feature {
                                link add probe6 type ip6tnl mode ip6ip6 local 2001:db8::1\n";
                 tools::run_with_input("ip", &["-batch", "-"], devices).map(drop)
             }
+            Self::Flowtable => {
+                let table = "table inet t { flowtable f { hook ingress priority 0; devices = { lo }; }; }";
+                tools::run_with_input("nft", &["-f", "-"], table).map(drop)
+            }
         })
     }
 }
@@ -93,6 +99,7 @@ impl fmt::Display for Feature {
             Self::SctpRules => "SCTP in rules of iptables",
             Self::Conntrack => "connection tracking",
             Self::Tunnel => "tunnel devices",
+            Self::Flowtable => "flowtables",
         })
     }
 }

@@ -1,0 +1,299 @@
+//! Reading.
+
+use kernlink_netlink::{AttributeWriter, Batch, Connection, Errno, Message, Reply, netfilter};
+
+use super::{ATTEMPTS, ElementIter, Nftables};
+use crate::chain::{Chain, ChainKey};
+use crate::element::{Element, Elements};
+use crate::error::Error;
+use crate::flowtable::Flowtable;
+use crate::object::Object;
+use crate::rule::Rule;
+use crate::ruleset::{ChainContents, Ruleset, SetContents, TableContents};
+use crate::set::{Set, SetKey};
+use crate::table::{Table, TableKey};
+use crate::table_family::TableFamily;
+use crate::uapi::{
+    NFT_MSG_GETCHAIN, NFT_MSG_GETFLOWTABLE, NFT_MSG_GETGEN, NFT_MSG_GETOBJ, NFT_MSG_GETRULE, NFT_MSG_GETSET,
+    NFT_MSG_GETSETELEM, NFT_MSG_GETTABLE, NFTA_FLOWTABLE_TABLE, NFTA_OBJ_TABLE, NFTA_SET_TABLE,
+};
+use crate::wire::{self, ElementList, MISSING};
+
+type NetlinkError = kernlink_netlink::Error;
+
+fn failed(attempt: impl Into<Box<str>>) -> impl FnOnce(NetlinkError) -> Error {
+    |source| match source {
+        NetlinkError::DumpInterrupted { attempts } => Error::Interrupted {
+            attempt: attempt.into(),
+            attempts,
+        },
+        source => Error::Request {
+            attempt: attempt.into(),
+            source,
+        },
+    }
+}
+
+/// A listing of something that does not exist is empty.
+fn or_empty<T>(listed: Result<Vec<T>, NetlinkError>) -> Result<Vec<T>, NetlinkError> {
+    match listed {
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// One object; `None` if it does not exist.
+fn one<T>(
+    connection: &mut Connection,
+    command: u8,
+    write: impl FnOnce(&mut AttributeWriter<'_>),
+    decode: fn(&Message<'_>) -> Result<T, NetlinkError>,
+) -> Result<Option<T>, NetlinkError> {
+    let found = connection.request(wire::message_type(command), 0, write, |message| {
+        decode(&message).map(Some)
+    });
+    or_empty(found).map(|found| found.into_iter().next())
+}
+
+fn dump<T>(
+    connection: &mut Connection,
+    command: u8,
+    write: impl Fn(&mut AttributeWriter<'_>),
+    decode: impl Fn(&Message<'_>) -> Result<Option<T>, NetlinkError>,
+) -> Result<Vec<T>, NetlinkError> {
+    let listed = connection.dump_all(wire::message_type(command), 0, write, |message| decode(&message));
+    or_empty(listed)
+}
+
+pub(super) fn generation(connection: &mut Connection) -> Result<u32, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| wire::header(writer, TableFamily::Unknown(0));
+    one(connection, NFT_MSG_GETGEN, write, wire::decode_generation)
+        .and_then(|generation| generation.ok_or(MISSING))
+        .map(|generation| generation.id)
+        .map_err(failed("read the generation of the ruleset"))
+}
+
+pub(super) fn tables(connection: &mut Connection, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+    dump(
+        connection,
+        NFT_MSG_GETTABLE,
+        |writer| wire::header(writer, family.unwrap_or(TableFamily::Unknown(0))),
+        |message| wire::decode_table(message).map(Some),
+    )
+    .map_err(failed("list tables"))
+}
+
+/// The kernel ignores the table, and lists the chains of all tables of the family.
+pub(super) fn chains(connection: &mut Connection, table: &TableKey) -> Result<Vec<Chain>, Error> {
+    dump(
+        connection,
+        NFT_MSG_GETCHAIN,
+        |writer| wire::header(writer, table.family),
+        |message| wire::decode_chain(message).map(|chain| (chain.key.table == *table).then_some(chain)),
+    )
+    .map_err(failed(format!("list chains of {table}")))
+}
+
+pub(super) fn rules(
+    connection: &mut Connection,
+    table: &TableKey,
+    chain: Option<&str>,
+) -> Result<Vec<Rule>, Error> {
+    dump(
+        connection,
+        NFT_MSG_GETRULE,
+        |writer| wire::encode_rules_of(writer, table, chain),
+        |message| wire::decode_rule(message).map(Some),
+    )
+    .map_err(failed(format!("list rules of {table}")))
+}
+
+pub(super) fn sets(connection: &mut Connection, table: &TableKey) -> Result<Vec<Set>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| {
+        wire::header(writer, table.family);
+        writer.string(NFTA_SET_TABLE, &table.name);
+    };
+    dump(connection, NFT_MSG_GETSET, write, |message| {
+        wire::decode_set(message).map(Some)
+    })
+    .map_err(failed(format!("list sets of {table}")))
+}
+
+pub(super) fn objects(connection: &mut Connection, table: &TableKey) -> Result<Vec<Object>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| {
+        wire::header(writer, table.family);
+        writer.string(NFTA_OBJ_TABLE, &table.name);
+    };
+    dump(connection, NFT_MSG_GETOBJ, write, |message| {
+        wire::decode_object(message).map(|object| (object.key.table == *table).then_some(object))
+    })
+    .map_err(failed(format!("list objects of {table}")))
+}
+
+pub(super) fn flowtables(connection: &mut Connection, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| {
+        wire::header(writer, table.family);
+        writer.string(NFTA_FLOWTABLE_TABLE, &table.name);
+    };
+    dump(connection, NFT_MSG_GETFLOWTABLE, write, |message| {
+        wire::decode_flowtable(message).map(|flowtable| (flowtable.key.table == *table).then_some(flowtable))
+    })
+    .map_err(failed(format!("list flowtables of {table}")))
+}
+
+pub(super) fn table(connection: &mut Connection, key: &TableKey) -> Result<Option<Table>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| wire::encode_table_key(writer, key);
+    one(connection, NFT_MSG_GETTABLE, write, wire::decode_table).map_err(failed(format!("read table {key}")))
+}
+
+pub(super) fn chain(connection: &mut Connection, key: &ChainKey) -> Result<Option<Chain>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| wire::encode_chain_key(writer, key);
+    one(connection, NFT_MSG_GETCHAIN, write, wire::decode_chain).map_err(failed(format!("read chain {key}")))
+}
+
+pub(super) fn set(connection: &mut Connection, key: &SetKey) -> Result<Option<Set>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| wire::encode_set_key(writer, key);
+    one(connection, NFT_MSG_GETSET, write, wire::decode_set).map_err(failed(format!("read set {key}")))
+}
+
+/// The kernel does not report changes during a dump of elements as `NLM_F_DUMP_INTR`, but each of its messages has the low 16 bits
+/// of the generation.
+pub(super) fn elements<'a>(connection: &'a mut Connection, set: &SetKey) -> Result<ElementIter<'a>, Error> {
+    let attempt: Box<str> = format!("list elements of set {set}").into();
+    let mut generation = None;
+    let decode = move |message: Message<'_>| {
+        let resource = netfilter::Header::from_bytes(message.payload)?.resource;
+        if *generation.get_or_insert(resource) != resource {
+            return Err(NetlinkError::DumpInterrupted { attempts: 1 });
+        }
+        let elements: Result<Vec<Element>, NetlinkError> = ElementList::decode(&message)?.collect();
+        elements.map(Some)
+    };
+    let message_type = wire::message_type(NFT_MSG_GETSETELEM);
+    let dump = connection
+        .dump(
+            message_type,
+            0,
+            |writer| wire::encode_set_of_elements(writer, set),
+            decode,
+        )
+        .map_err(failed(attempt.clone()))?;
+    Ok(Box::new(Flattened {
+        messages: dump,
+        elements: Vec::new().into_iter(),
+        attempt,
+    }))
+}
+
+/// The elements of messages. Ends after an error.
+struct Flattened<I> {
+    messages: I,
+    elements: std::vec::IntoIter<Element>,
+    attempt: Box<str>,
+}
+
+impl<I: Iterator<Item = Result<Vec<Element>, NetlinkError>>> Iterator for Flattened<I> {
+    type Item = Result<Element, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(element) = self.elements.next() {
+                return Some(Ok(element));
+            }
+            match self.messages.next()? {
+                Ok(elements) => self.elements = elements.into_iter(),
+                Err(error) => return Some(Err(failed(self.attempt.clone())(error))),
+            }
+        }
+    }
+}
+
+/// One request for each, because the kernel refuses a whole request if one of its keys does not exist.
+pub(super) fn find_elements(
+    connection: &mut Connection,
+    elements: &Elements,
+) -> Result<Vec<Option<Element>>, Error> {
+    let attempt = || format!("look up elements of set {}", elements.set);
+    let mut batch = Batch::new();
+    for element in &elements.elements {
+        let key = [element.key_only()];
+        batch
+            .push(wire::message_type(NFT_MSG_GETSETELEM), 0, |writer| {
+                wire::encode_elements(writer, &elements.set, None, &key);
+            })
+            .map_err(failed(attempt()))?;
+    }
+    let mut found = vec![None; elements.elements.len()];
+    let mut malformed = None;
+    let outcomes = connection.execute_with(&mut batch, |index, reply| {
+        if let (Reply::Message(message), Some(found)) = (reply, found.get_mut(index)) {
+            match ElementList::decode(&message).and_then(|mut list| list.next().transpose()) {
+                Ok(element) => *found = element,
+                Err(error) => malformed = Some(error),
+            }
+        }
+    });
+    if let Some(error) = malformed {
+        return Err(failed(attempt())(error));
+    }
+    let mut is_any_missing = false;
+    for outcome in outcomes {
+        match outcome {
+            Ok(()) => {}
+            Err(error) if error.errno() == Some(Errno::ENOENT) => is_any_missing = true,
+            Err(error) => return Err(failed(attempt())(error)),
+        }
+    }
+    // Without an answer for any of them, it may be the set that is missing.
+    if is_any_missing
+        && found.iter().all(Option::is_none)
+        && set(connection, &elements.set)?.is_none()
+    {
+        let refusal = kernlink_netlink::Refusal::new(Errno::ENOENT);
+        return Err(failed(attempt())(NetlinkError::Refused(refusal)));
+    }
+    Ok(found)
+}
+
+pub(super) fn ruleset(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset, Error> {
+    for _ in 0..ATTEMPTS {
+        let generation = nftables.generation()?;
+        match read(nftables) {
+            Ok(ruleset) if nftables.generation()? == generation => return Ok(ruleset),
+            Ok(_) | Err(Error::Interrupted { .. }) => {}
+            // A set that was deleted after it was listed.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::Interrupted {
+        attempt: "list the ruleset".into(),
+        attempts: ATTEMPTS,
+    })
+}
+
+fn read(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset, Error> {
+    let mut ruleset = Ruleset::default();
+    for table in nftables.tables(None)? {
+        let mut contents = TableContents::new(table);
+        let key = &contents.table.key;
+        contents.objects = nftables.objects(key)?;
+        for set in nftables.sets(key)? {
+            let elements = nftables.list_elements(&set.key)?;
+            contents.sets.push(SetContents::new(set, elements));
+        }
+        contents.flowtables = nftables.flowtables(key)?;
+        let chains = nftables.chains(key)?;
+        contents
+            .chains
+            .extend(chains.into_iter().map(|chain| ChainContents::new(chain, Vec::new())));
+        for rule in nftables.rules(key, None)? {
+            let mut chains = contents.chains.iter_mut();
+            if let Some(chain) = chains.find(|contents| contents.chain.key == rule.chain) {
+                chain.rules.push(rule);
+            }
+        }
+        ruleset.tables.push(contents);
+    }
+    Ok(ruleset)
+}

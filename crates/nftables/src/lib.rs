@@ -1,0 +1,63 @@
+#![doc = include_str!("../README.md")]
+
+mod chain;
+mod client;
+mod data_type;
+mod element;
+mod error;
+mod expression;
+mod flowtable;
+mod forward;
+mod generation;
+mod notation;
+mod object;
+mod operation;
+mod reason;
+mod register;
+mod rule;
+mod ruleset;
+mod set;
+mod table;
+mod table_family;
+pub mod uapi;
+mod user_data;
+mod validation;
+mod value;
+mod verdict;
+mod wire;
+
+pub use chain::{BaseChain, Chain, ChainFlags, ChainKey, ChainType, Hook, Policy};
+pub use client::{Client, ElementIter, Nftables};
+pub use data_type::{DataType, DataTypes};
+pub use element::{Element, ElementFlags, Elements};
+pub use error::{Cause, Error};
+pub use expression::{
+    Bitwise, BitwiseOperation, ByteOrder, ByteOrderOperation, Compare, CompareOperator, ConnectionLimit,
+    ConnectionTracking, ConnectionTrackingKey, ConnectionTrackingSet, Counter, Duplicate, Dynset,
+    DynsetOperation, Expression, ExtensionHeader, ExtensionHeaderKind, ExtensionHeaderRemoval,
+    ExtensionHeaderSet, Fib, FibFlags, FibResult, FlowOffload, Forward, Hash, HashKind, Immediate, Inner,
+    InvertFlags, Last, Limit, LimitKind, Log, LogFlags, LogLevel, Lookup, LookupFlags, Masquerade, Meta,
+    MetaKey, MetaSet, Nat, NatFlags, NatKind, Notrack, NumberGenerator, NumberGeneratorKind, ObjectMap,
+    ObjectReference, Opaque, OsFingerprint, Payload, PayloadBase, PayloadChecksum, PayloadSet, Queue,
+    QueueFlags, Quota, QuotaFlags, Range, Redirect, Reject, RejectKind, Route, RouteKey, Socket, SocketKey,
+    Synproxy, SynproxyFlags, Tproxy, Tunnel, TunnelKey, TunnelMode, Xfrm, XfrmKey,
+};
+pub use flowtable::{Flowtable, FlowtableFlags, FlowtableKey};
+pub use generation::Generation;
+pub use kernlink_base::{Family, Protocol};
+pub use object::{
+    ConnectionExpectation, ConnectionTimeout, Helper, HostU32, Object, ObjectData, ObjectKey, ObjectKind,
+    SecurityMark, Timeouts,
+};
+pub use operation::{Flush, Item, ItemKey, Operation};
+pub use reason::Reason;
+pub use register::Register;
+pub use rule::{Rule, RuleCompat, RuleKey};
+pub use ruleset::{ChainContents, Ruleset, SetContents, TableContents};
+pub use set::{MapData, Set, SetFlags, SetKey, SetPolicy};
+pub use table::{Table, TableFlags, TableKey};
+pub use table_family::TableFamily;
+pub use user_data::UserData;
+pub use validation::InvalidOperation;
+pub use value::Value;
+pub use verdict::{Data, Verdict};

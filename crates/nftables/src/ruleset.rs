@@ -1,0 +1,153 @@
+//! A whole ruleset, as it was read.
+
+use std::collections::HashSet;
+
+use crate::chain::Chain;
+use crate::element::{Element, Elements};
+use crate::expression::Expression;
+use crate::flowtable::Flowtable;
+use crate::object::Object;
+use crate::operation::Operation;
+use crate::rule::Rule;
+use crate::set::Set;
+use crate::table::Table;
+
+/// Tables with everything in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ruleset {
+    /// The tables, in the order of the kernel.
+    pub tables: Vec<TableContents>,
+}
+
+impl Ruleset {
+    /// The operations that make this ruleset where there is none, in one transaction. State is included: counters, and the time until
+    /// elements expire.
+    #[must_use]
+    pub fn operations(&self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        for table in &self.tables {
+            table.append_operations(&mut operations);
+        }
+        operations
+    }
+}
+
+/// A table with everything in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableContents {
+    /// The table.
+    pub table: Table,
+    /// Stateful objects.
+    pub objects: Vec<Object>,
+    /// Sets and maps, also anonymous ones.
+    pub sets: Vec<SetContents>,
+    /// Flowtables.
+    pub flowtables: Vec<Flowtable>,
+    /// Chains, also anonymous ones.
+    pub chains: Vec<ChainContents>,
+}
+
+impl TableContents {
+    /// An empty table.
+    #[must_use]
+    pub fn new(table: Table) -> Self {
+        TableContents {
+            table,
+            objects: Vec::new(),
+            sets: Vec::new(),
+            flowtables: Vec::new(),
+            chains: Vec::new(),
+        }
+    }
+
+    /// The operations that make this table where it does not exist; see [`Ruleset::operations`].
+    #[must_use]
+    pub fn operations(&self) -> Vec<Operation> {
+        let mut operations = Vec::new();
+        self.append_operations(&mut operations);
+        operations
+    }
+
+    fn append_operations(&self, operations: &mut Vec<Operation>) {
+        operations.push(Operation::add(self.table.clone().configuration()));
+        for contents in &self.chains {
+            operations.push(Operation::add(contents.chain.clone().configuration()));
+        }
+        operations.extend(self.objects.iter().cloned().map(Operation::add));
+        operations.extend(self.flowtables.iter().cloned().map(Operation::add));
+        for contents in &self.sets {
+            operations.push(Operation::add(contents.set.clone().configuration()));
+            let elements = Elements::new(contents.set.key.clone(), contents.elements.iter().cloned());
+            operations.push(Operation::add(elements));
+        }
+        let mut done = HashSet::new();
+        for contents in &self.chains {
+            self.append_rules(contents, &mut done, operations);
+        }
+    }
+
+    /// The rules of a chain, after those of the anonymous chains that they jump to: the kernel refuses rules for them later.
+    fn append_rules<'a>(
+        &'a self,
+        contents: &'a ChainContents,
+        done: &mut HashSet<&'a str>,
+        operations: &mut Vec<Operation>,
+    ) {
+        if !done.insert(&contents.chain.key.name) {
+            return;
+        }
+        for rule in &contents.rules {
+            for target in rule.expressions.iter().filter_map(Expression::chain) {
+                let mut chains = self.chains.iter();
+                if let Some(target) = chains.find(|contents| {
+                    contents.chain.is_anonymous() && *contents.chain.key.name == *target
+                }) {
+                    self.append_rules(target, done, operations);
+                }
+            }
+            operations.push(Operation::add(Rule {
+                position: None,
+                handle: None,
+                ..rule.clone()
+            }));
+        }
+    }
+}
+
+/// A set or map with its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetContents {
+    /// The set.
+    pub set: Set,
+    /// Its elements.
+    pub elements: Vec<Element>,
+}
+
+impl SetContents {
+    /// These elements of a set.
+    #[must_use]
+    pub fn new(set: Set, elements: Vec<Element>) -> Self {
+        SetContents { set, elements }
+    }
+}
+
+/// A chain with its rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChainContents {
+    /// The chain.
+    pub chain: Chain,
+    /// Its rules, in order.
+    pub rules: Vec<Rule>,
+}
+
+impl ChainContents {
+    /// These rules of a chain.
+    #[must_use]
+    pub fn new(chain: Chain, rules: Vec<Rule>) -> Self {
+        ChainContents { chain, rules }
+    }
+}

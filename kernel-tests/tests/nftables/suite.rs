@@ -1,0 +1,178 @@
+//! The rules of the test suite of `nft`: `tests/py` of its sources, a folder of which `KERNLINK_NFT_SUITE` names. Each rule that `nft`
+//! accepts on this kernel is read and written to another namespace, where `nft` must list the same.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::tools;
+use kernlink_nftables::Nftables;
+
+use crate::copy::sorted;
+use crate::{client, listing};
+
+#[derive(Debug, Default)]
+struct File {
+    /// Name and definition.
+    chains: BTreeMap<String, String>,
+    /// Family, table and names of chains.
+    tables: Vec<(String, String, Vec<String>)>,
+    /// Commands after `add`, where the table is `{table}`.
+    others: Vec<String>,
+    rules: Vec<String>,
+}
+
+impl File {
+    fn parse(text: &str) -> Self {
+        let mut file = Self::default();
+        for line in text.lines().map(str::trim) {
+            let mut fields = line.split(';');
+            let first = fields.next().unwrap_or_default();
+            let rest: Vec<&str> = fields.collect();
+            match first.chars().next() {
+                None | Some('#' | '-') => {}
+                Some(':') => drop(file.chains.insert(first[1..].to_owned(), rest.join(";"))),
+                Some('*') => {
+                    if let [table, chains] = *rest {
+                        let chains = chains.split(',').map(str::to_owned).collect();
+                        file.tables.push((first[1..].to_owned(), table.to_owned(), chains));
+                    }
+                }
+                Some('!') => {
+                    let mut parts = first[1..].splitn(2, ' ');
+                    let (name, definition) = (parts.next().unwrap(), parts.next().unwrap_or_default());
+                    let options = rest.iter().filter(|field| !["ok", "fail"].contains(*field));
+                    let options: Vec<&str> = options.copied().collect();
+                    let kind = if definition.contains(" : ") { "map" } else { "set" };
+                    let options = options.join("; ");
+                    file.others
+                        .push(format!("{kind} {{table}} {name} {{ {definition}; {options}; }}"));
+                }
+                Some('?') => {
+                    let mut parts = first[1..].splitn(2, ' ');
+                    let (name, elements) = (parts.next().unwrap(), parts.next().unwrap_or_default());
+                    file.others
+                        .push(format!("element {{table}} {name} {{ {elements} }}"));
+                }
+                Some('%') => {
+                    let mut parts = first[1..].splitn(2, " type ");
+                    let (name, definition) = (parts.next().unwrap(), parts.next().unwrap_or_default());
+                    let (kind, data) = match definition {
+                        text if text.starts_with("ct ") => {
+                            let mut words = text.splitn(3, ' ');
+                            let _ct = words.next();
+                            (format!("ct {}", words.next().unwrap_or_default()), words.next().unwrap_or_default())
+                        }
+                        text => {
+                            let mut words = text.splitn(2, ' ');
+                            (words.next().unwrap_or_default().to_owned(), words.next().unwrap_or_default())
+                        }
+                    };
+                    let data = if rest.len() > 1 { [first.splitn(2, &format!("{kind} ")).nth(1).unwrap_or_default(), &rest[..rest.len() - 1].join(";")].join(";") } else { data.to_owned() };
+                    let data = data.trim().trim_start_matches('{').trim_end_matches('}').to_owned();
+                    file.others.push(format!("{kind} {{table}} {name} {{ {data} }}"));
+                }
+                Some(_) if rest.first().is_some_and(|state| *state == "ok") => file.rules.push(first.to_owned()),
+                Some(_) => {}
+            }
+        }
+        file
+    }
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "t") {
+            found.push(path);
+        }
+    }
+    found.sort();
+}
+
+fn nft(command: &str) -> Result<String, String> {
+    tools::run_with_input("nft", &["-f", "-"], command)
+}
+
+/// Counts of one file: rules that `nft` accepted, and the differences.
+fn check(file: &File) -> (usize, usize, String) {
+    let (mut accepted, mut refused, mut differences) = (0, 0, String::new());
+    for (family, table, chains) in &file.tables {
+        let (expected, ruleset) = NetNs::new().run(|| {
+            nft(&format!("add table {family} {table}")).unwrap_or_default();
+            for chain in chains {
+                let definition = file.chains.get(chain).map(String::as_str).unwrap_or_default();
+                drop(nft(&format!("add chain {family} {table} {chain} {{ {definition}; }}")));
+            }
+            for other in &file.others {
+                let command = other.replace("{table}", &format!("{family} {table}"));
+                if let Err(error) = nft(&format!("add {command}")) {
+                    let _ = writeln!(differences, "definition refused: {command}: {error}");
+                }
+            }
+            for chain in chains {
+                for rule in &file.rules {
+                    match nft(&format!("add rule {family} {table} {chain} {rule}")) {
+                        Ok(_) => accepted += 1,
+                        Err(_) => refused += 1,
+                    }
+                }
+            }
+            (listing(), client().ruleset())
+        });
+        let ruleset = match ruleset {
+            Ok(ruleset) => ruleset,
+            Err(error) => {
+                let _ = writeln!(differences, "{family} {table}: cannot read: {error:?}");
+                continue;
+            }
+        };
+        let copied = NetNs::new().run(|| {
+            let operations = ruleset.operations();
+            let outcomes = client().execute_rest(&operations);
+            for (operation, outcome) in operations.iter().zip(outcomes) {
+                if let Err(error) = outcome {
+                    let _ = writeln!(differences, "{family} {table}: {error:?}\n    {operation:?}");
+                }
+            }
+            listing()
+        });
+        let (copied, expected) = (sorted(&copied), sorted(&expected));
+        if copied != expected {
+            for (left, right) in expected.lines().zip(copied.lines()) {
+                if left != right {
+                    let _ = writeln!(differences, "{family} {table}:\n    - {left}\n    + {right}");
+                    break;
+                }
+            }
+        }
+    }
+    (accepted, refused, differences)
+}
+
+#[test]
+fn every_rule_of_the_suite_is_copied() {
+    let Ok(folder) = std::env::var("KERNLINK_NFT_SUITE") else {
+        return;
+    };
+    let mut paths = Vec::new();
+    files(Path::new(&folder), &mut paths);
+    let (mut accepted, mut refused, mut different) = (0, 0, Vec::new());
+    for path in &paths {
+        let file = File::parse(&fs::read_to_string(path).unwrap());
+        let counts = check(&file);
+        println!("{}: {} copied, {} refused by nft\n{}", path.display(), counts.0, counts.1, counts.2);
+        accepted += counts.0;
+        refused += counts.1;
+        if !counts.2.is_empty() {
+            different.push(path);
+        }
+    }
+    println!("{} files, {accepted} rules copied, {refused} refused by nft, files with differences: {different:?}", paths.len());
+    assert!(accepted > 0);
+    assert_eq!(different, Vec::<&PathBuf>::new());
+}
