@@ -11,7 +11,7 @@ use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error};
 pub use self::load::{
     ConnectionTracking, ConnectionTrackingKey, ConnectionTrackingSet, ExtensionHeader, ExtensionHeaderKind,
     ExtensionHeaderRemoval, ExtensionHeaderSet, Fib, FibFlags, FibResult, Hash, HashKind, Immediate, Inner,
-    Meta, MetaKey, MetaSet, NumberGenerator, NumberGeneratorKind, OsFingerprint, Payload, PayloadBase,
+    Meta, MetaKey, MetaSet, NumberGenerator, NumberGeneratorKind, OsFingerprint, OsFingerprintFlags, Payload, PayloadBase,
     PayloadChecksum, PayloadSet, Route, RouteKey, Socket, SocketKey, Tunnel, TunnelKey, TunnelMode, Xfrm,
     XfrmKey,
 };

@@ -38,7 +38,7 @@ pub use expression::{
     ExtensionHeaderSet, Fib, FibFlags, FibResult, FlowOffload, Forward, Hash, HashKind, Immediate, Inner,
     InvertFlags, Last, Limit, LimitKind, Log, LogFlags, LogLevel, Lookup, LookupFlags, Masquerade, Meta,
     MetaKey, MetaSet, Nat, NatFlags, NatKind, Notrack, NumberGenerator, NumberGeneratorKind, ObjectMap,
-    ObjectReference, Opaque, OsFingerprint, Payload, PayloadBase, PayloadChecksum, PayloadSet, Queue,
+    ObjectReference, Opaque, OsFingerprint, OsFingerprintFlags, Payload, PayloadBase, PayloadChecksum, PayloadSet, Queue,
     QueueFlags, Quota, QuotaFlags, Range, Redirect, Reject, RejectKind, Route, RouteKey, Socket, SocketKey,
     Synproxy, SynproxyFlags, Tproxy, Tunnel, TunnelKey, TunnelMode, Xfrm, XfrmKey,
 };

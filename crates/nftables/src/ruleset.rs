@@ -9,7 +9,7 @@ use crate::flowtable::Flowtable;
 use crate::object::Object;
 use crate::operation::Operation;
 use crate::rule::Rule;
-use crate::set::Set;
+use crate::set::{Set, SetFlags};
 use crate::table::Table;
 
 /// Tables with everything in them.
@@ -75,10 +75,23 @@ impl TableContents {
         for contents in &self.chains {
             operations.push(Operation::add(contents.chain.clone().configuration()));
         }
+        let rules = self.chains.iter().flat_map(|contents| &contents.rules);
+        let changed: HashSet<&str> = rules
+            .flat_map(|rule| &rule.expressions)
+            .filter_map(|expression| match expression {
+                Expression::Dynset(dynset) => Some(&*dynset.set),
+                _ => None,
+            })
+            .collect();
         operations.extend(self.objects.iter().cloned().map(Operation::add));
         operations.extend(self.flowtables.iter().cloned().map(Operation::add));
         for contents in &self.sets {
-            operations.push(Operation::add(contents.set.clone().configuration()));
+            let mut set = contents.set.clone().configuration();
+            // The kernel gives such a set a size when the first rule changes it, but refuses the rule for a set made with a size.
+            if !set.flags.contains(SetFlags::EVAL) && changed.contains(&*set.key.name) {
+                set.size = None;
+            }
+            operations.push(Operation::add(set));
             let elements = Elements::new(contents.set.key.clone(), contents.elements.iter().cloned());
             operations.push(Operation::add(elements));
         }

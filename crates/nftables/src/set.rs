@@ -44,8 +44,8 @@ bitflags::bitflags! {
     /// Flags of a set.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct SetFlags: u32 {
-        /// It belongs to the rule that uses it and is deleted with the rule. Its name must begin with `__set` or `__map`; the kernel
-        /// replaces the rest. Rules and elements of the same transaction find it by the name that they and the set have.
+        /// It belongs to the rule that uses it and is deleted with the rule. The kernel replaces the
+        /// number at the end of a name such as `__set1`. Rules and elements of the same transaction find it by the name that they and the set have.
         const ANONYMOUS = crate::uapi::NFT_SET_ANONYMOUS;
         /// Its elements cannot change while a rule uses it.
         const CONSTANT = crate::uapi::NFT_SET_CONSTANT;
@@ -282,12 +282,14 @@ impl Set {
         self
     }
 
-    /// The name of an anonymous set in a message that makes it; the kernel replaces `%d`.
-    pub(crate) fn template(name: &str) -> &'static str {
-        if name.starts_with("__map") {
-            "__map%d"
+    /// The name of an anonymous set in a message that makes it; the kernel replaces `%d`. The sets of the meters of old versions of `nft`
+    /// have other names.
+    pub(crate) fn template(name: &str) -> String {
+        let prefix = name.trim_end_matches(|character: char| character.is_ascii_digit());
+        if name.starts_with("__") && prefix != name {
+            format!("{prefix}%d")
         } else {
-            "__set%d"
+            name.to_owned()
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::element::Elements;
 use crate::operation::{Flush, Item, ItemKey, Operation};
 use crate::rule::Rule;
-use crate::set::{Set, SetFlags};
+use crate::set::Set;
 use crate::table::TableKey;
 use crate::uapi::{NFT_DATA_VALUE_MAXLEN, NFT_NAME_MAXLEN, NFT_USERDATA_MAXLEN};
 use crate::user_data::UserData;
@@ -36,9 +36,6 @@ pub enum InvalidOperation {
         /// The maximum.
         limit: usize,
     },
-    /// An anonymous set with another name.
-    #[error("invalid name of an anonymous set: it must begin with __set or __map")]
-    AnonymousName,
     /// A replacement in another chain.
     #[error("the replacement is in chain {replacement}; valid: {replaced}, the chain of the rule that it replaces")]
     OtherChain {
@@ -165,10 +162,6 @@ fn check_rule(rule: &Rule) -> Result<(), InvalidOperation> {
 
 fn check_set(set: &Set) -> Result<(), InvalidOperation> {
     check_names(&set.key.table, "set", &set.key.name)?;
-    let name = &set.key.name;
-    if set.flags.contains(SetFlags::ANONYMOUS) && !name.starts_with("__set") && !name.starts_with("__map") {
-        return Err(InvalidOperation::AnonymousName);
-    }
     check_length("key", set.key_length as usize)?;
     check_user_data(&set.user_data, NFT_USERDATA_MAXLEN)
 }
@@ -191,7 +184,7 @@ fn check_elements(elements: &Elements) -> Result<(), InvalidOperation> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Chain, DataType, Element, RuleKey, Table, TableFamily, Value};
+    use crate::{Chain, Element, RuleKey, Table, TableFamily, Value};
 
     fn problem(operation: Operation) -> String {
         operation.check().unwrap_err().to_string()
@@ -219,8 +212,6 @@ mod tests {
             problem(Operation::delete(elements)),
             "invalid key of 65 bytes; valid: at most 64"
         );
-        let anonymous = Set::new(table.set("s"), &[DataType::Mark]).with_flags(SetFlags::ANONYMOUS);
-        assert!(problem(Operation::add(anonymous)).contains("__set"));
         let replace = Operation::Replace(
             RuleKey::new(table.chain("a"), 4),
             Rule::new(table.chain("b"), Vec::new()),

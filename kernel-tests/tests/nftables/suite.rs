@@ -110,8 +110,8 @@ fn check(file: &File) -> (usize, usize, String) {
             }
             for other in &file.others {
                 let command = other.replace("{table}", &format!("{family} {table}"));
-                if let Err(error) = nft(&format!("add {command}")) {
-                    let _ = writeln!(differences, "definition refused: {command}: {error}");
+                if nft(&format!("add {command}")).is_err() {
+                    println!("refused by nft: {command}");
                 }
             }
             for chain in chains {

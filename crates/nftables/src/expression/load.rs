@@ -1,9 +1,15 @@
 //! Expressions that load or write a value.
 
+use kernlink_netlink::{AttributeReader, AttributeWriter, Error};
+
 use crate::expression::Expression;
 use crate::register::Register;
+use crate::uapi::{
+    NFTA_EXTHDR_DREG, NFTA_EXTHDR_FLAGS, NFTA_EXTHDR_LEN, NFTA_EXTHDR_OFFSET, NFTA_EXTHDR_OP, NFTA_EXTHDR_SREG,
+    NFTA_EXTHDR_TYPE,
+};
 use crate::verdict::{Data, Verdict};
-use crate::wire::{attributes, flags_field, open_enum};
+use crate::wire::{Attributes, Field, MISSING, UNKNOWN, attributes, flags_field, open_enum};
 
 attributes! {
     /// `immediate`: loads a constant, or decides about the packet if the register is [`Register::VERDICT`].
@@ -299,39 +305,127 @@ attributes! {
     }
 }
 
-attributes! {
-    /// `exthdr` that writes a field of an option of TCP.
-    ExtensionHeaderSet {
-        /// The first register.
-        source: Register = NFTA_EXTHDR_SREG,
-        /// The number of the option.
-        number: u8 = NFTA_EXTHDR_TYPE,
-        ;
-        /// Offset in the option in bytes.
-        with_offset offset: u32 = NFTA_EXTHDR_OFFSET,
-        /// Number of bytes.
-        with_length length: u32 = NFTA_EXTHDR_LEN,
-        /// No flag is defined for writing.
-        with_flags flags: u32 = NFTA_EXTHDR_FLAGS,
-        /// Which options.
-        with_kind kind: ExtensionHeaderKind = NFTA_EXTHDR_OP,
+/// `exthdr` that writes a field of an option of TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExtensionHeaderSet {
+    /// The first register.
+    pub source: Register,
+    /// The number of the option.
+    pub number: u8,
+    /// Offset in the option in bytes.
+    pub offset: u32,
+    /// Number of bytes: 2 or 4.
+    pub length: u32,
+    /// Which options; only those of TCP can be written.
+    pub kind: ExtensionHeaderKind,
+}
+
+impl ExtensionHeaderSet {
+    /// Writes a field of an option of TCP.
+    #[must_use]
+    pub fn new(source: Register, number: u8, offset: u32, length: u32) -> Self {
+        ExtensionHeaderSet {
+            source,
+            number,
+            offset,
+            length,
+            kind: ExtensionHeaderKind::TcpOption,
+        }
     }
 }
 
-attributes! {
-    /// `exthdr` that replaces an option of TCP by padding, `reset tcp option`.
-    ExtensionHeaderRemoval {
-        /// The number of the option.
-        number: u8 = NFTA_EXTHDR_TYPE,
-        ;
-        /// Unused.
-        with_offset offset: u32 = NFTA_EXTHDR_OFFSET,
-        /// Unused.
-        with_length length: u32 = NFTA_EXTHDR_LEN,
-        /// Unused.
-        with_flags flags: u32 = NFTA_EXTHDR_FLAGS,
-        /// Which options.
-        with_kind kind: ExtensionHeaderKind = NFTA_EXTHDR_OP,
+/// `exthdr` that replaces an option of TCP by padding, `reset tcp option`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExtensionHeaderRemoval {
+    /// The number of the option.
+    pub number: u8,
+    /// Which options; only those of TCP can be removed.
+    pub kind: ExtensionHeaderKind,
+}
+
+impl ExtensionHeaderRemoval {
+    /// Removes an option of TCP.
+    #[must_use]
+    pub fn new(number: u8) -> Self {
+        ExtensionHeaderRemoval {
+            number,
+            kind: ExtensionHeaderKind::TcpOption,
+        }
+    }
+}
+
+/// All attributes of `exthdr`. The kernel returns also those that it refuses in a request.
+#[derive(Debug, Default)]
+struct ExtensionHeaderAttributes {
+    destination: Option<Register>,
+    source: Option<Register>,
+    number: Option<u8>,
+    offset: u32,
+    length: u32,
+    kind: ExtensionHeaderKind,
+}
+
+impl ExtensionHeaderAttributes {
+    fn decode(attributes: AttributeReader<'_>) -> Result<Self, Error> {
+        let mut all = ExtensionHeaderAttributes::default();
+        for attribute in attributes {
+            let attribute = attribute?;
+            match attribute.kind() {
+                NFTA_EXTHDR_DREG => all.destination = Field::read(&attribute)?,
+                NFTA_EXTHDR_SREG => all.source = Field::read(&attribute)?,
+                NFTA_EXTHDR_TYPE => all.number = Field::read(&attribute)?,
+                NFTA_EXTHDR_OFFSET => all.offset = Field::read(&attribute)?,
+                NFTA_EXTHDR_LEN => all.length = Field::read(&attribute)?,
+                NFTA_EXTHDR_OP => all.kind = Field::read(&attribute)?,
+                NFTA_EXTHDR_FLAGS if attribute.be_u32()? == 0 => {}
+                _ => return Err(UNKNOWN),
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Attributes for ExtensionHeaderSet {
+    fn encode(&self, writer: &mut AttributeWriter<'_>) {
+        self.source.write(writer, NFTA_EXTHDR_SREG);
+        self.number.write(writer, NFTA_EXTHDR_TYPE);
+        self.offset.write(writer, NFTA_EXTHDR_OFFSET);
+        self.length.write(writer, NFTA_EXTHDR_LEN);
+        self.kind.write(writer, NFTA_EXTHDR_OP);
+    }
+
+    fn decode(attributes: AttributeReader<'_>) -> Result<Self, Error> {
+        let all = ExtensionHeaderAttributes::decode(attributes)?;
+        match (all.destination, all.source, all.number) {
+            (None, Some(source), Some(number)) => Ok(ExtensionHeaderSet {
+                source,
+                number,
+                offset: all.offset,
+                length: all.length,
+                kind: all.kind,
+            }),
+            _ => Err(MISSING),
+        }
+    }
+}
+
+impl Attributes for ExtensionHeaderRemoval {
+    fn encode(&self, writer: &mut AttributeWriter<'_>) {
+        self.number.write(writer, NFTA_EXTHDR_TYPE);
+        self.kind.write(writer, NFTA_EXTHDR_OP);
+    }
+
+    fn decode(attributes: AttributeReader<'_>) -> Result<Self, Error> {
+        let all = ExtensionHeaderAttributes::decode(attributes)?;
+        match (all.destination, all.source, all.number, all.offset, all.length) {
+            (None, None, Some(number), 0, 0) => Ok(ExtensionHeaderRemoval {
+                number,
+                kind: all.kind,
+            }),
+            _ => Err(UNKNOWN),
+        }
     }
 }
 
@@ -434,6 +528,18 @@ attributes! {
     }
 }
 
+bitflags::bitflags! {
+    /// Flags of a fingerprint.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OsFingerprintFlags: u32 {
+        /// With the version of the operating system.
+        const VERSION = crate::uapi::NFT_OSF_F_VERSION;
+        const _ = !0;
+    }
+}
+
+flags_field!(OsFingerprintFlags);
+
 attributes! {
     /// `osf`: the operating system that a SYN packet looks like.
     OsFingerprint {
@@ -442,8 +548,8 @@ attributes! {
         ;
         /// How the TTL is compared: 0 exactly, 1 less than that of the fingerprint, 2 not.
         with_ttl ttl: u8 = NFTA_OSF_TTL,
-        /// 1 (`NFT_OSF_F_VERSION`): with the version of the operating system.
-        with_flags flags: u32 = NFTA_OSF_FLAGS,
+        /// Flags.
+        with_flags flags: OsFingerprintFlags = NFTA_OSF_FLAGS,
     }
 }
 

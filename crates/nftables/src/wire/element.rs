@@ -32,7 +32,7 @@ pub(crate) fn encode_elements(
     match id {
         None => writer.string(NFTA_SET_ELEM_LIST_SET, &set.name),
         Some(id) => writer
-            .string(NFTA_SET_ELEM_LIST_SET, Set::template(&set.name))
+            .string(NFTA_SET_ELEM_LIST_SET, &Set::template(&set.name))
             .be_u32(NFTA_SET_ELEM_LIST_SET_ID, id),
     };
     let mut count = 0;

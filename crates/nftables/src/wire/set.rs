@@ -22,12 +22,11 @@ use crate::user_data::UserData;
 pub(crate) fn encode_set(writer: &mut AttributeWriter<'_>, set: &Set, id: u32) {
     header(writer, set.key.table.family);
     writer.string(NFTA_SET_TABLE, &set.key.table.name);
-    let name = if set.flags.contains(SetFlags::ANONYMOUS) {
-        Set::template(&set.key.name)
+    if set.flags.contains(SetFlags::ANONYMOUS) {
+        writer.string(NFTA_SET_NAME, &Set::template(&set.key.name));
     } else {
-        &set.key.name
-    };
-    writer.string(NFTA_SET_NAME, name);
+        writer.string(NFTA_SET_NAME, &set.key.name);
+    }
     writer.be_u32(NFTA_SET_FLAGS, set.flags.bits());
     writer.be_u32(NFTA_SET_KEY_TYPE, set.key_types.number());
     writer.be_u32(NFTA_SET_KEY_LEN, set.key_length);
