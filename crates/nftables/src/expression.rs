@@ -1,6 +1,7 @@
 //! Expressions, of which rules consist.
 
 mod load;
+pub(crate) mod registers;
 mod sets;
 mod stateful;
 mod statement;

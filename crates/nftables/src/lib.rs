@@ -2,10 +2,14 @@
 
 mod chain;
 mod client;
+#[cfg(feature = "fake")]
+pub mod contract;
 mod data_type;
 mod element;
 mod error;
 mod expression;
+#[cfg(feature = "fake")]
+mod fake;
 mod flowtable;
 mod forward;
 mod generation;
@@ -42,6 +46,8 @@ pub use expression::{
     QueueFlags, Quota, QuotaFlags, Range, Redirect, Reject, RejectKind, Route, RouteKey, Socket, SocketKey,
     Synproxy, SynproxyFlags, Tproxy, Tunnel, TunnelKey, TunnelMode, Xfrm, XfrmKey,
 };
+#[cfg(feature = "fake")]
+pub use fake::{Fake, Packet, PacketFate, PacketOutcome};
 pub use flowtable::{Flowtable, FlowtableFlags, FlowtableKey};
 pub use generation::Generation;
 pub use kernlink_base::{Family, Protocol};
