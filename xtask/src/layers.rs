@@ -27,6 +27,7 @@ const LAYERS: &[Layer] = &[
     layer("kernlink-ipset", &[BASE, NETLINK]),
     layer("kernlink-dummylink", &[BASE, NETLINK]),
     layer("kernlink-conntrack", &[BASE, NETLINK]),
+    layer("kernlink-nftables", &[BASE, NETLINK]),
     layer("kernlink-iptables-restore", &[BASE]),
     layer(SERVICES, &[BASE]),
     layer(KUBERNETES, &[BASE, SERVICES]),
@@ -244,6 +245,7 @@ mod tests {
         "kernlink-ipset",
         "kernlink-dummylink",
         "kernlink-conntrack",
+        "kernlink-nftables",
         "kernlink-iptables-restore",
         "kernlink-services",
         "kernlink-kubernetes",
@@ -264,6 +266,7 @@ mod tests {
         "kernlink-ipset",
         "kernlink-dummylink",
         "kernlink-conntrack",
+        "kernlink-nftables",
         "kernlink-iptables-restore",
     ];
 

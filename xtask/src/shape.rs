@@ -7,7 +7,14 @@ use anyhow::{Context, Result, bail};
 use crate::{snippets::between, workspace::Workspace};
 
 /// The folders below `crates/`.
-const CRATES: [&str; 5] = ["ipvs", "ipset", "iptables-restore", "dummylink", "conntrack"];
+const CRATES: [&str; 6] = [
+    "ipvs",
+    "ipset",
+    "iptables-restore",
+    "dummylink",
+    "conntrack",
+    "nftables",
+];
 
 /// The files that each of them has in `src/`, in the order of the table, without `.rs`.
 const FILES: [&str; 9] = [

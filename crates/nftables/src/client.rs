@@ -124,7 +124,9 @@ pub trait Nftables: Send {
             let elements: Result<Vec<Element>, Error> = self.elements(set)?.collect();
             match elements {
                 Err(Error::Interrupted { .. }) if attempts < ATTEMPTS => {}
-                Err(Error::Interrupted { attempt, .. }) => return Err(Error::Interrupted { attempt, attempts }),
+                Err(Error::Interrupted { attempt, .. }) => {
+                    return Err(Error::Interrupted { attempt, attempts });
+                }
                 elements => return elements,
             }
         }
@@ -233,7 +235,36 @@ impl Client {
         &mut self.connection
     }
 
-    fn outcomes(&mut self, encoded: &Encoded, operations: &[Operation], generation: Option<u32>) -> Vec<Result<(), Error>> {
+    /// The stateful objects of a table; sets what they count to 0 (`nft reset counters`, `nft reset quotas`).
+    ///
+    /// # Errors
+    /// [`Error::Request`]; [`Error::Interrupted`] if the ruleset changed meanwhile: some objects were reset.
+    pub fn reset_objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
+        listing::reset_objects(&mut self.connection, table)
+    }
+
+    /// The rules of a table or chain; sets what they count to 0 (`nft reset rules`, Linux 6.2).
+    ///
+    /// # Errors
+    /// As [`reset_objects`](Self::reset_objects).
+    pub fn reset_rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
+        listing::reset_rules(&mut self.connection, table, chain)
+    }
+
+    /// The elements of a set; sets what they count to 0 (`nft reset set`, Linux 6.5).
+    ///
+    /// # Errors
+    /// As [`reset_objects`](Self::reset_objects).
+    pub fn reset_elements(&mut self, set: &SetKey) -> Result<Vec<Element>, Error> {
+        listing::reset_elements(&mut self.connection, set)
+    }
+
+    fn outcomes(
+        &mut self,
+        encoded: &Encoded,
+        operations: &[Operation],
+        generation: Option<u32>,
+    ) -> Vec<Result<(), Error>> {
         let refused = match self.connection.execute_transaction(&mut self.batch) {
             Ok(refused) => refused,
             Err(source) => return vec![Err(Error::Failed { source }); operations.len()],
@@ -268,9 +299,11 @@ impl Client {
                 continue;
             };
             outcome.get_or_insert_with(|| match element {
-                Some(element) => {
-                    Error::refused(crate::notation::OneElement(operation, element), Some(element), refused.refusal)
-                }
+                Some(element) => Error::refused(
+                    crate::notation::OneElement(operation, element),
+                    Some(element),
+                    refused.refusal,
+                ),
                 None => Error::refused(crate::notation::Brief(operation), None, refused.refusal),
             });
         }

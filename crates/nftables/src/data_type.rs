@@ -219,11 +219,40 @@ impl DataType {
     #[must_use]
     pub fn length(self) -> Option<u32> {
         match self {
-            DataType::NetworkProtocol | DataType::Protocol | DataType::IcmpType | DataType::TcpFlags | DataType::DccpPacketType | DataType::MobilityType | DataType::ConnectionDirection | DataType::Icmpv6Type | DataType::PacketType | DataType::IcmpCode | DataType::Icmpv6Code | DataType::IcmpxCode | DataType::Dscp | DataType::Ecn | DataType::Boolean | DataType::IgmpType | DataType::DayOfWeek => Some(1),
-            DataType::Ipv4Address | DataType::Mark | DataType::InterfaceIndex | DataType::Realm | DataType::ClassId | DataType::UserId | DataType::GroupId | DataType::ConnectionState | DataType::ConnectionStatus | DataType::DeviceGroup | DataType::AddressType | DataType::ConnectionEvent => Some(4),
+            DataType::NetworkProtocol
+            | DataType::Protocol
+            | DataType::IcmpType
+            | DataType::TcpFlags
+            | DataType::DccpPacketType
+            | DataType::MobilityType
+            | DataType::ConnectionDirection
+            | DataType::Icmpv6Type
+            | DataType::PacketType
+            | DataType::IcmpCode
+            | DataType::Icmpv6Code
+            | DataType::IcmpxCode
+            | DataType::Dscp
+            | DataType::Ecn
+            | DataType::Boolean
+            | DataType::IgmpType
+            | DataType::DayOfWeek => Some(1),
+            DataType::Ipv4Address
+            | DataType::Mark
+            | DataType::InterfaceIndex
+            | DataType::Realm
+            | DataType::ClassId
+            | DataType::UserId
+            | DataType::GroupId
+            | DataType::ConnectionState
+            | DataType::ConnectionStatus
+            | DataType::DeviceGroup
+            | DataType::AddressType
+            | DataType::ConnectionEvent => Some(4),
             DataType::Ipv6Address | DataType::ConnectionLabel | DataType::InterfaceName => Some(16),
             DataType::EtherAddress => Some(6),
-            DataType::EtherType | DataType::ArpOperation | DataType::Service | DataType::InterfaceType => Some(2),
+            DataType::EtherType | DataType::ArpOperation | DataType::Service | DataType::InterfaceType => {
+                Some(2)
+            }
             DataType::Time | DataType::TimeOfYear | DataType::HourOfDay | DataType::ControlGroup => Some(8),
             DataType::Bitmask
             | DataType::Integer
@@ -238,7 +267,32 @@ impl DataType {
     pub fn is_host_byte_order(self) -> bool {
         matches!(
             self,
-            DataType::NetworkProtocol | DataType::Bitmask | DataType::String | DataType::TcpFlags | DataType::Time | DataType::Mark | DataType::InterfaceIndex | DataType::InterfaceType | DataType::Realm | DataType::ClassId | DataType::UserId | DataType::GroupId | DataType::ConnectionState | DataType::ConnectionDirection | DataType::ConnectionStatus | DataType::ConnectionLabel | DataType::PacketType | DataType::DeviceGroup | DataType::AddressType | DataType::Boolean | DataType::ConnectionEvent | DataType::InterfaceName | DataType::TimeOfYear | DataType::HourOfDay | DataType::DayOfWeek | DataType::ControlGroup
+            DataType::NetworkProtocol
+                | DataType::Bitmask
+                | DataType::String
+                | DataType::TcpFlags
+                | DataType::Time
+                | DataType::Mark
+                | DataType::InterfaceIndex
+                | DataType::InterfaceType
+                | DataType::Realm
+                | DataType::ClassId
+                | DataType::UserId
+                | DataType::GroupId
+                | DataType::ConnectionState
+                | DataType::ConnectionDirection
+                | DataType::ConnectionStatus
+                | DataType::ConnectionLabel
+                | DataType::PacketType
+                | DataType::DeviceGroup
+                | DataType::AddressType
+                | DataType::Boolean
+                | DataType::ConnectionEvent
+                | DataType::InterfaceName
+                | DataType::TimeOfYear
+                | DataType::HourOfDay
+                | DataType::DayOfWeek
+                | DataType::ControlGroup
         )
     }
 

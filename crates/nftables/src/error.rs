@@ -122,7 +122,9 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Error::Refused { reason, .. } | Error::TransactionRefused { reason } => Some(reason.refusal.errno),
+            Error::Refused { reason, .. } | Error::TransactionRefused { reason } => {
+                Some(reason.refusal.errno)
+            }
             Error::GenerationChanged { .. } => Some(Errno::ERESTART),
             Error::Failed { source } | Error::Request { source, .. } => source.errno(),
             _ => None,

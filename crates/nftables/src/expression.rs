@@ -12,9 +12,9 @@ use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error};
 pub use self::load::{
     ConnectionTracking, ConnectionTrackingKey, ConnectionTrackingSet, ExtensionHeader, ExtensionHeaderKind,
     ExtensionHeaderRemoval, ExtensionHeaderSet, Fib, FibFlags, FibResult, Hash, HashKind, Immediate, Inner,
-    Meta, MetaKey, MetaSet, NumberGenerator, NumberGeneratorKind, OsFingerprint, OsFingerprintFlags, Payload, PayloadBase,
-    PayloadChecksum, PayloadSet, Route, RouteKey, Socket, SocketKey, Tunnel, TunnelKey, TunnelMode, Xfrm,
-    XfrmKey,
+    Meta, MetaKey, MetaSet, NumberGenerator, NumberGeneratorKind, OsFingerprint, OsFingerprintFlags, Payload,
+    PayloadBase, PayloadChecksum, PayloadSet, Route, RouteKey, Socket, SocketKey, Tunnel, TunnelKey,
+    TunnelMode, Xfrm, XfrmKey,
 };
 pub use self::sets::{Dynset, DynsetOperation, Lookup, LookupFlags, ObjectMap, ObjectReference};
 pub use self::stateful::{ConnectionLimit, Counter, InvertFlags, Last, Limit, LimitKind, Quota, QuotaFlags};
@@ -22,7 +22,9 @@ pub use self::statement::{
     Duplicate, FlowOffload, Forward, Log, LogFlags, LogLevel, Masquerade, Nat, NatFlags, NatKind, Notrack,
     Queue, QueueFlags, Redirect, Reject, RejectKind, Synproxy, SynproxyFlags, Tproxy,
 };
-pub use self::transform::{Bitwise, BitwiseOperation, ByteOrder, ByteOrderOperation, Compare, CompareOperator, Range};
+pub use self::transform::{
+    Bitwise, BitwiseOperation, ByteOrder, ByteOrderOperation, Compare, CompareOperator, Range,
+};
 use crate::uapi::{NFTA_EXPR_DATA, NFTA_EXPR_NAME, NFTA_LIST_ELEM};
 use crate::wire::{Attributes, Field, MISSING, text};
 

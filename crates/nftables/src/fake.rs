@@ -147,12 +147,18 @@ impl Nftables for Fake {
     }
 
     fn chains(&mut self, table: &TableKey) -> Result<Vec<Chain>, Error> {
-        let chains = self.content(table).into_iter().flat_map(|table| table.chains.values());
+        let chains = self
+            .content(table)
+            .into_iter()
+            .flat_map(|table| table.chains.values());
         Ok(chains.map(|content| content.chain.clone()).collect())
     }
 
     fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
-        let chains = self.content(table).into_iter().flat_map(|table| table.chains.values());
+        let chains = self
+            .content(table)
+            .into_iter()
+            .flat_map(|table| table.chains.values());
         Ok(chains
             .filter(|content| chain.is_none_or(|chain| *content.chain.key.name == *chain))
             .flat_map(|content| content.rules.iter().cloned())
@@ -160,7 +166,10 @@ impl Nftables for Fake {
     }
 
     fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
-        let sets = self.content(table).into_iter().flat_map(|table| table.sets.values());
+        let sets = self
+            .content(table)
+            .into_iter()
+            .flat_map(|table| table.sets.values());
         Ok(sets.cloned().collect())
     }
 
@@ -187,7 +196,10 @@ impl Nftables for Fake {
     }
 
     fn objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
-        let objects = self.content(table).into_iter().flat_map(|table| table.objects.values());
+        let objects = self
+            .content(table)
+            .into_iter()
+            .flat_map(|table| table.objects.values());
         Ok(objects.cloned().collect())
     }
 

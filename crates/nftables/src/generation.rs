@@ -6,8 +6,9 @@
 pub struct Generation {
     /// The number; it wraps around and is never 0.
     pub id: u32,
-    /// The process that made it, by its number in the initial PID namespace; only in notifications.
+    /// The thread that made it, by its number in the initial PID namespace; only in notifications. It is that of the process if it has one
+    /// thread.
     pub pid: Option<u32>,
-    /// The name of that process's thread; only in notifications.
+    /// The name of that thread; only in notifications.
     pub name: Option<Box<str>>,
 }

@@ -7,6 +7,7 @@ pub mod contract;
 mod data_type;
 mod element;
 mod error;
+mod events;
 mod expression;
 #[cfg(feature = "fake")]
 mod fake;
@@ -19,10 +20,12 @@ mod operation;
 mod reason;
 mod register;
 mod rule;
+mod rule_builder;
 mod ruleset;
 mod set;
 mod table;
 mod table_family;
+mod trace;
 pub mod uapi;
 mod user_data;
 mod validation;
@@ -35,6 +38,7 @@ pub use client::{Client, ElementIter, Nftables};
 pub use data_type::{DataType, DataTypes};
 pub use element::{Element, ElementFlags, Elements};
 pub use error::{Cause, Error};
+pub use events::{Event, Monitor, MonitorScope};
 pub use expression::{
     Bitwise, BitwiseOperation, ByteOrder, ByteOrderOperation, Compare, CompareOperator, ConnectionLimit,
     ConnectionTracking, ConnectionTrackingKey, ConnectionTrackingSet, Counter, Duplicate, Dynset,
@@ -42,9 +46,9 @@ pub use expression::{
     ExtensionHeaderSet, Fib, FibFlags, FibResult, FlowOffload, Forward, Hash, HashKind, Immediate, Inner,
     InvertFlags, Last, Limit, LimitKind, Log, LogFlags, LogLevel, Lookup, LookupFlags, Masquerade, Meta,
     MetaKey, MetaSet, Nat, NatFlags, NatKind, Notrack, NumberGenerator, NumberGeneratorKind, ObjectMap,
-    ObjectReference, Opaque, OsFingerprint, OsFingerprintFlags, Payload, PayloadBase, PayloadChecksum, PayloadSet, Queue,
-    QueueFlags, Quota, QuotaFlags, Range, Redirect, Reject, RejectKind, Route, RouteKey, Socket, SocketKey,
-    Synproxy, SynproxyFlags, Tproxy, Tunnel, TunnelKey, TunnelMode, Xfrm, XfrmKey,
+    ObjectReference, Opaque, OsFingerprint, OsFingerprintFlags, Payload, PayloadBase, PayloadChecksum,
+    PayloadSet, Queue, QueueFlags, Quota, QuotaFlags, Range, Redirect, Reject, RejectKind, Route, RouteKey,
+    Socket, SocketKey, Synproxy, SynproxyFlags, Tproxy, Tunnel, TunnelKey, TunnelMode, Xfrm, XfrmKey,
 };
 #[cfg(feature = "fake")]
 pub use fake::{Fake, Packet, PacketFate, PacketOutcome};
@@ -59,10 +63,12 @@ pub use operation::{Flush, Item, ItemKey, Operation};
 pub use reason::Reason;
 pub use register::Register;
 pub use rule::{Rule, RuleCompat, RuleKey};
+pub use rule_builder::{RuleBuilder, RuleError};
 pub use ruleset::{ChainContents, Ruleset, SetContents, TableContents};
 pub use set::{MapData, Set, SetFlags, SetKey, SetPolicy};
 pub use table::{Table, TableFlags, TableKey};
 pub use table_family::TableFamily;
+pub use trace::{Trace, TraceConnection, TraceKind};
 pub use user_data::UserData;
 pub use validation::InvalidOperation;
 pub use value::Value;

@@ -210,7 +210,17 @@ macro_rules! contents {
     };
 }
 
-contents!(Counter, Quota, Limit, ConnectionLimit, Helper, Timeout, Expectation, SecurityMark, Synproxy);
+contents!(
+    Counter,
+    Quota,
+    Limit,
+    ConnectionLimit,
+    Helper,
+    Timeout,
+    Expectation,
+    SecurityMark,
+    Synproxy
+);
 
 /// A stateful object.
 #[derive(Clone, Debug, PartialEq, Eq)]

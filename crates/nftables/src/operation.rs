@@ -93,6 +93,22 @@ pub enum Flush {
     Set(SetKey),
 }
 
+impl Item {
+    /// The table that it is, or is in.
+    #[must_use]
+    pub fn table(&self) -> &TableKey {
+        match self {
+            Item::Table(table) => &table.key,
+            Item::Chain(chain) => &chain.key.table,
+            Item::Set(set) => &set.key.table,
+            Item::Elements(elements) => &elements.set.table,
+            Item::Rule(rule) => &rule.chain.table,
+            Item::Object(object) => &object.key.table,
+            Item::Flowtable(flowtable) => &flowtable.key.table,
+        }
+    }
+}
+
 macro_rules! conversions {
     ($($target:ident { $($variant:ident($type:ty),)* })*) => {$($(
         impl From<$type> for $target {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use kernlink_netlink::{Attribute, AttributeWriter, Error};
 
-use crate::uapi::{NFT_REG32_00, NFT_REG_1, NFT_REG_4, NFT_REG_VERDICT};
+use crate::uapi::{NFT_REG_1, NFT_REG_4, NFT_REG_VERDICT, NFT_REG32_00};
 use crate::wire::Field;
 
 /// A register of the rule that is evaluated. There are sixteen of 4 bytes for data, which are adjacent: a longer value occupies the

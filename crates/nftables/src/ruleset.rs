@@ -114,9 +114,9 @@ impl TableContents {
         for rule in &contents.rules {
             for target in rule.expressions.iter().filter_map(Expression::chain) {
                 let mut chains = self.chains.iter();
-                if let Some(target) = chains.find(|contents| {
-                    contents.chain.is_anonymous() && *contents.chain.key.name == *target
-                }) {
+                if let Some(target) = chains
+                    .find(|contents| contents.chain.is_anonymous() && *contents.chain.key.name == *target)
+                {
                     self.append_rules(target, done, operations);
                 }
             }

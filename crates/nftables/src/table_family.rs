@@ -4,9 +4,7 @@ use std::fmt;
 
 use kernlink_base::Family;
 
-use crate::uapi::{
-    NFPROTO_ARP, NFPROTO_BRIDGE, NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_NETDEV,
-};
+use crate::uapi::{NFPROTO_ARP, NFPROTO_BRIDGE, NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_NETDEV};
 
 /// The family of a table, which decides which packets its chains see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -858,3 +858,126 @@ pub const IFNAMSIZ: usize = 16;
 pub const NF_DROP_POLICY: u32 = 0;
 /// The policy of a base chain that accepts.
 pub const NF_ACCEPT_POLICY: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
+    use std::path::Path;
+
+    use super::ALL;
+
+    /// The constants of the header's enumerations with their values.
+    fn header() -> BTreeMap<String, i64> {
+        let path = "/usr/include/linux/netfilter/nf_tables.h";
+        let text = fs::read_to_string(path)
+            .unwrap_or_else(|error| panic!("{path} (of the package linux-libc-dev): {error}"));
+        let mut plain = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("/*") {
+            plain.push_str(before);
+            rest = after.split_once("*/").map_or("", |(_, after)| after);
+        }
+        plain.push_str(rest);
+        let mut constants: BTreeMap<String, i64> = BTreeMap::new();
+        for body in plain.split("enum ").skip(1) {
+            let body = body.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+            let Some((body, _)) = body else { continue };
+            let lines = body.lines().filter(|line| !line.starts_with('#'));
+            let body = lines.collect::<Vec<_>>().join(" ");
+            let mut next = 0;
+            for item in body.split(',') {
+                let mut parts = item.split('=').map(str::trim);
+                let name = parts.next().unwrap_or_default();
+                match parts.next() {
+                    None => {}
+                    Some(text) => match value(text, &constants) {
+                        Some(value) => next = value,
+                        None => continue,
+                    },
+                }
+                if !name.is_empty() {
+                    constants.insert(name.to_owned(), next);
+                    next += 1;
+                }
+            }
+        }
+        constants.retain(|name, _| {
+            let is_end = ["_UNSPEC", "_PAD"].iter().any(|end| name.ends_with(end)) || name == "NFT_MSG_MAX";
+            !name.starts_with("__") && !is_end
+        });
+        constants
+    }
+
+    fn value(text: &str, constants: &BTreeMap<String, i64>) -> Option<i64> {
+        let text = text.trim_matches(['(', ')']).trim_end_matches('U');
+        if let Some((one, shift)) = text.split_once("<<") {
+            return Some(value(one.trim(), constants)? << value(shift.trim(), constants)?);
+        }
+        if let Some(digits) = text.strip_prefix("0x") {
+            return i64::from_str_radix(digits, 16).ok();
+        }
+        text.parse().ok().or_else(|| constants.get(text).copied())
+    }
+
+    #[test]
+    fn constants_have_the_values_of_the_header() {
+        let known = header();
+        assert!(known.len() > 480, "the header was not read: {}", known.len());
+        let names: BTreeMap<&str, i64> = ALL.iter().copied().collect();
+        let mut compared = 0;
+        for (name, value) in &known {
+            if let Some(used) = names.get(name.as_str()) {
+                assert_eq!(used, value, "{name}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 480, "{compared}");
+    }
+
+    /// All words of the crate's sources but this file.
+    fn words(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                words(&path, found);
+            } else if path.file_name().is_some_and(|name| name != "uapi.rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let split = text.split(|character: char| !character.is_alphanumeric() && character != '_');
+                found.extend(split.filter(|word| word.starts_with("NFT")).map(str::to_owned));
+            }
+        }
+    }
+
+    #[test]
+    fn every_attribute_and_message_of_the_header_has_a_place_or_a_reason() {
+        let mut used = BTreeSet::new();
+        words(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut used);
+        let rows = include_str!("../README.md")
+            .lines()
+            .filter(|line| line.starts_with("| `NFT"));
+        let mut reasons = BTreeSet::new();
+        for name in rows
+            .flat_map(|row| row.split('`'))
+            .filter(|name| name.starts_with("NFT"))
+        {
+            assert!(reasons.insert(name.to_owned()), "{name} is in the table twice");
+            assert!(!used.contains(name), "{name} is used");
+        }
+        // The header of the distribution may be older than the constants here.
+        let mut names: BTreeSet<String> = header().into_keys().collect();
+        names.extend(ALL.iter().map(|(name, _)| (*name).to_owned()));
+        let is_relevant = |name: &&String| name.starts_with("NFTA_") || name.starts_with("NFT_MSG_");
+        let missing: Vec<&String> = names
+            .iter()
+            .filter(is_relevant)
+            .filter(|name| !used.contains(*name) && !reasons.contains(*name))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "without a place and without a reason: {missing:?}"
+        );
+        let unknown: Vec<&String> = reasons.iter().filter(|name| !names.contains(*name)).collect();
+        assert!(unknown.is_empty(), "not in the header: {unknown:?}");
+    }
+}

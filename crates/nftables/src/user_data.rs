@@ -19,8 +19,6 @@ pub(crate) const COMMENT: u8 = 0;
 pub(crate) const SET_KEY_BYTE_ORDER: u8 = 0;
 /// The byte order of the data of a map.
 pub(crate) const SET_DATA_BYTE_ORDER: u8 = 1;
-/// Whether `nft` merges adjacent intervals (`auto-merge`).
-pub(crate) const SET_MERGE_ELEMENTS: u8 = 2;
 /// The type of a comment in the user data of sets.
 pub(crate) const SET_COMMENT: u8 = 7;
 
@@ -86,10 +84,6 @@ impl UserData {
         self.push(kind, &number.to_ne_bytes());
     }
 
-    pub(crate) fn u32(&self, kind: u8) -> Option<u32> {
-        self.entry(kind)?.try_into().ok().map(u32::from_ne_bytes)
-    }
-
     /// The text of an entry without its terminating NUL; `None` if it is not UTF-8.
     pub(crate) fn text(&self, kind: u8) -> Option<&str> {
         let bytes = self.entry(kind)?;
@@ -130,10 +124,10 @@ mod tests {
     fn entries_end_where_one_exceeds_the_data() {
         let mut data = UserData::new();
         assert!(data.push_text(COMMENT, "web"));
-        data.push_u32(SET_MERGE_ELEMENTS, 1);
+        data.push_u32(2, 1);
         assert_eq!(data.as_bytes()[..6], [0, 4, b'w', b'e', b'b', 0]);
         assert_eq!(data.text(COMMENT), Some("web"));
-        assert_eq!(data.u32(SET_MERGE_ELEMENTS), Some(1));
+        assert_eq!(data.entry(2), Some(&1_u32.to_ne_bytes()[..]));
         assert_eq!(data.entries().count(), 2);
         assert!(!data.push(COMMENT, &[0; 256]));
         let broken = UserData::from_bytes(&[0, 1, b'a', 0, 9, b'b']);

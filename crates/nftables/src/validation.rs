@@ -37,7 +37,9 @@ pub enum InvalidOperation {
         limit: usize,
     },
     /// A replacement in another chain.
-    #[error("the replacement is in chain {replacement}; valid: {replaced}, the chain of the rule that it replaces")]
+    #[error(
+        "the replacement is in chain {replacement}; valid: {replaced}, the chain of the rule that it replaces"
+    )]
     OtherChain {
         /// The chain of the replaced rule.
         replaced: Box<str>,
@@ -199,7 +201,10 @@ mod tests {
             let key = TableKey::new(TableFamily::Ip, name);
             assert!(Operation::add(Table::new(key)).check().is_err());
         }
-        assert_eq!(Operation::add(Chain::new(table.chain("a".repeat(255)))).check(), Ok(()));
+        assert_eq!(
+            Operation::add(Chain::new(table.chain("a".repeat(255)))).check(),
+            Ok(())
+        );
         let mut element = Element::new([1]);
         element.user_data = UserData::from_bytes(&[0; 255]);
         let elements = Elements::new(table.set("s"), [element]);

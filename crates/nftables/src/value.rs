@@ -254,7 +254,10 @@ mod tests {
         for length in [0, 1, 27, 28, 29, 64] {
             let bytes = vec![7; length];
             assert_eq!(Value::new(&bytes).as_bytes(), bytes);
-            assert_eq!(Value::new(&bytes), Value::concat([Value::new(&bytes)]).prefix(length));
+            assert_eq!(
+                Value::new(&bytes),
+                Value::concat([Value::new(&bytes)]).prefix(length)
+            );
         }
         assert!(Value::new(&[1]) < Value::new(&[1, 0]));
         assert_eq!(Value::from(Ipv4Addr::new(10, 0, 0, 1)).to_string(), "0x0a000001");

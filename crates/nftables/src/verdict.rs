@@ -70,7 +70,7 @@ impl Verdict {
         }
     }
 
-    fn decode(attributes: AttributeReader<'_>) -> Result<Self, Error> {
+    pub(crate) fn decode(attributes: AttributeReader<'_>) -> Result<Self, Error> {
         let (mut code, mut chain) = (None, None);
         for attribute in attributes {
             let attribute = attribute?;

@@ -44,7 +44,11 @@ pub(crate) fn sorted(listing: &str) -> String {
             let elements = elements.trim_end_matches(" }").split(", ");
             // The time until it expires is not the same in both listings.
             let mut elements: Vec<&str> = elements
-                .map(|element| element.split_once(" expires ").map_or(element, |(element, _)| element))
+                .map(|element| {
+                    element
+                        .split_once(" expires ")
+                        .map_or(element, |(element, _)| element)
+                })
                 .collect();
             elements.sort_unstable();
             line = format!("{before}elements = {{ {} }}", elements.join(", "));
@@ -114,17 +118,38 @@ table netdev n { chain i { type filter hook ingress device lo priority 0; }; }";
 /// Chain and rule.
 const RULES: &[(&str, &str)] = &[
     ("inet t nat", "tcp dport 80 dnat ip to 10.0.0.1:8080"),
-    ("inet t nat", "ip daddr 10.0.0.9 tcp dport 81 dnat ip to numgen random mod 2 map { 0 : 10.0.0.1, 1 : 10.0.0.2 }"),
-    ("inet t nat", "meta l4proto tcp dnat ip to ip daddr . tcp dport map { 10.0.0.1 . 80 : 10.1.1.1 . 8080 }"),
+    (
+        "inet t nat",
+        "ip daddr 10.0.0.9 tcp dport 81 dnat ip to numgen random mod 2 map { 0 : 10.0.0.1, 1 : 10.0.0.2 }",
+    ),
+    (
+        "inet t nat",
+        "meta l4proto tcp dnat ip to ip daddr . tcp dport map { 10.0.0.1 . 80 : 10.1.1.1 . 8080 }",
+    ),
     ("inet t nat", "tcp dport 82 redirect to :8082"),
-    ("inet t post", "meta mark & 0x4000 == 0x4000 meta mark set meta mark ^ 0x4000 masquerade fully-random"),
-    ("inet t post", "ip saddr 10.0.0.0/8 snat ip to 192.0.2.1-192.0.2.9 persistent"),
-    ("inet t in", "ct state established,related accept comment \"known\""),
+    (
+        "inet t post",
+        "meta mark & 0x4000 == 0x4000 meta mark set meta mark ^ 0x4000 masquerade fully-random",
+    ),
+    (
+        "inet t post",
+        "ip saddr 10.0.0.0/8 snat ip to 192.0.2.1-192.0.2.9 persistent",
+    ),
+    (
+        "inet t in",
+        "ct state established,related accept comment \"known\"",
+    ),
     ("inet t in", "ct state vmap { invalid : drop, new : jump other }"),
     ("inet t in", "iifname \"lo\" accept"),
     ("inet t in", "ip saddr != { 10.0.0.0/8, 192.168.0.0/16 } drop"),
-    ("inet t in", "ip6 saddr fe80::/10 icmpv6 type { echo-request, nd-neighbor-solicit } accept"),
-    ("inet t in", "tcp flags & (syn | ack) == syn limit rate 5/second burst 10 packets accept"),
+    (
+        "inet t in",
+        "ip6 saddr fe80::/10 icmpv6 type { echo-request, nd-neighbor-solicit } accept",
+    ),
+    (
+        "inet t in",
+        "tcp flags & (syn | ack) == syn limit rate 5/second burst 10 packets accept",
+    ),
     ("inet t in", "tcp dport 22 reject with tcp reset"),
     ("inet t in", "add @dyn { ip saddr timeout 10m }"),
     ("inet t in", "add @dyn { ip saddr limit rate over 3/minute } drop"),
@@ -133,14 +158,23 @@ const RULES: &[(&str, &str)] = &[
     ("inet t in", "quota over 10 mbytes drop"),
     ("inet t in", "counter name \"c1\""),
     ("inet t in", "fib daddr type local accept"),
-    ("inet t in", "th dport 1-1024 ip ttl < 5 reject with icmpx type admin-prohibited"),
+    (
+        "inet t in",
+        "th dport 1-1024 ip ttl < 5 reject with icmpx type admin-prohibited",
+    ),
     ("inet t in", "@th,16,16 0x50 accept"),
-    ("inet t in", "jhash ip saddr . tcp dport mod 8 seed 0xdeadbeef offset 3 == 4 accept"),
+    (
+        "inet t in",
+        "jhash ip saddr . tcp dport mod 8 seed 0xdeadbeef offset 3 == 4 accept",
+    ),
     ("inet t in", "symhash mod 4 == 1 accept"),
     ("inet t in", "ct mark set meta mark"),
     ("inet t in", "meta nftrace set 1"),
     ("inet t in", "ct original ip saddr 10.0.0.1 accept"),
-    ("inet t in", "ip saddr . tcp dport { 10.0.0.1 . 80, 10.0.0.0/24 . 90-100 } goto other"),
+    (
+        "inet t in",
+        "ip saddr . tcp dport { 10.0.0.1 . 80, 10.0.0.0/24 . 90-100 } goto other",
+    ),
     ("inet t in", "jump { counter; accept; }"),
 ];
 
@@ -169,9 +203,13 @@ fn rules_are_copied() {
         nft(SKELETON);
         let command = |(chain, rule): &(&str, &str)| format!("add rule {chain} {rule}\n");
         let commands = OPTIONAL_RULES.iter().map(command);
-        commands.filter(|command| tools::run_with_input("nft", &["-f", "-"], command).is_ok()).collect()
+        commands
+            .filter(|command| tools::run_with_input("nft", &["-f", "-"], command).is_ok())
+            .collect()
     });
-    let required = RULES.iter().map(|(chain, rule)| format!("add rule {chain} {rule}\n"));
+    let required = RULES
+        .iter()
+        .map(|(chain, rule)| format!("add rule {chain} {rule}\n"));
     let rules: String = required.chain(optional).collect();
     assert_copied(&format!("{SKELETON}\n{rules}"));
 }

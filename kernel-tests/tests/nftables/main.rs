@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod copy;
+mod events;
+mod neighbours;
+mod rules;
 mod suite;
 
 use kernlink_kernel_tests::tools;

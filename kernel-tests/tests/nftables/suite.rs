@@ -37,7 +37,8 @@ impl File {
                 Some('*') => {
                     if let [table, chains] = *rest {
                         let chains = chains.split(',').map(str::to_owned).collect();
-                        file.tables.push((first[1..].to_owned(), table.to_owned(), chains));
+                        file.tables
+                            .push((first[1..].to_owned(), table.to_owned(), chains));
                     }
                 }
                 Some('!') => {
@@ -63,18 +64,38 @@ impl File {
                         text if text.starts_with("ct ") => {
                             let mut words = text.splitn(3, ' ');
                             let _ct = words.next();
-                            (format!("ct {}", words.next().unwrap_or_default()), words.next().unwrap_or_default())
+                            (
+                                format!("ct {}", words.next().unwrap_or_default()),
+                                words.next().unwrap_or_default(),
+                            )
                         }
                         text => {
                             let mut words = text.splitn(2, ' ');
-                            (words.next().unwrap_or_default().to_owned(), words.next().unwrap_or_default())
+                            (
+                                words.next().unwrap_or_default().to_owned(),
+                                words.next().unwrap_or_default(),
+                            )
                         }
                     };
-                    let data = if rest.len() > 1 { [first.splitn(2, &format!("{kind} ")).nth(1).unwrap_or_default(), &rest[..rest.len() - 1].join(";")].join(";") } else { data.to_owned() };
-                    let data = data.trim().trim_start_matches('{').trim_end_matches('}').to_owned();
+                    let data = if rest.len() > 1 {
+                        [
+                            first.splitn(2, &format!("{kind} ")).nth(1).unwrap_or_default(),
+                            &rest[..rest.len() - 1].join(";"),
+                        ]
+                        .join(";")
+                    } else {
+                        data.to_owned()
+                    };
+                    let data = data
+                        .trim()
+                        .trim_start_matches('{')
+                        .trim_end_matches('}')
+                        .to_owned();
                     file.others.push(format!("{kind} {{table}} {name} {{ {data} }}"));
                 }
-                Some(_) if rest.first().is_some_and(|state| *state == "ok") => file.rules.push(first.to_owned()),
+                Some(_) if rest.first().is_some_and(|state| *state == "ok") => {
+                    file.rules.push(first.to_owned())
+                }
                 Some(_) => {}
             }
         }
@@ -106,7 +127,9 @@ fn check(file: &File) -> (usize, usize, String) {
             nft(&format!("add table {family} {table}")).unwrap_or_default();
             for chain in chains {
                 let definition = file.chains.get(chain).map(String::as_str).unwrap_or_default();
-                drop(nft(&format!("add chain {family} {table} {chain} {{ {definition}; }}")));
+                drop(nft(&format!(
+                    "add chain {family} {table} {chain} {{ {definition}; }}"
+                )));
             }
             for other in &file.others {
                 let command = other.replace("{table}", &format!("{family} {table}"));
@@ -165,14 +188,23 @@ fn every_rule_of_the_suite_is_copied() {
     for path in &paths {
         let file = File::parse(&fs::read_to_string(path).unwrap());
         let counts = check(&file);
-        println!("{}: {} copied, {} refused by nft\n{}", path.display(), counts.0, counts.1, counts.2);
+        println!(
+            "{}: {} copied, {} refused by nft\n{}",
+            path.display(),
+            counts.0,
+            counts.1,
+            counts.2
+        );
         accepted += counts.0;
         refused += counts.1;
         if !counts.2.is_empty() {
             different.push(path);
         }
     }
-    println!("{} files, {accepted} rules copied, {refused} refused by nft, files with differences: {different:?}", paths.len());
+    println!(
+        "{} files, {accepted} rules copied, {refused} refused by nft, files with differences: {different:?}",
+        paths.len()
+    );
     assert!(accepted > 0);
     assert_eq!(different, Vec::<&PathBuf>::new());
 }

@@ -21,7 +21,7 @@ impl Connection {
     /// Executes a batch as one transaction: all its requests, or none of them. The first request must be
     /// `NFNL_MSG_BATCH_BEGIN` and the last one `NFNL_MSG_BATCH_END`
     /// ([`nfnetlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netfilter/nfnetlink.h)). Returns the refused
-    /// requests in order. If there are none, the transaction was committed. A batch with fewer than three requests has nothing
+    /// requests in order. If the list is empty, the transaction was committed. A batch with fewer than three requests has nothing
     /// to execute and is not sent.
     ///
     /// The batch is sent in one system call; the send buffer grows as far as the kernel permits. The request before the last

@@ -108,7 +108,9 @@ fn uses(operation: &Operation) -> Vec<Named<'_>> {
             Item::Set(set) => used.push(Named::Table(&set.key.table)),
             Item::Object(object) => used.push(Named::Table(&object.key.table)),
             Item::Flowtable(flowtable) => used.push(Named::Table(&flowtable.key.table)),
-            Item::Rule(rule) => used_by_rule(&rule.chain.table, &rule.chain.name, &rule.expressions, &mut used),
+            Item::Rule(rule) => {
+                used_by_rule(&rule.chain.table, &rule.chain.name, &rule.expressions, &mut used)
+            }
             Item::Elements(elements) => {
                 let table = &elements.set.table;
                 used.extend([Named::Table(table), Named::Set(table, &elements.set.name)]);
@@ -116,7 +118,12 @@ fn uses(operation: &Operation) -> Vec<Named<'_>> {
                     if let Some(Data::Verdict(verdict)) = &element.data {
                         used.extend(verdict.chain().map(|chain| Named::Chain(table, chain)));
                     }
-                    used.extend(element.object.as_deref().map(|object| Named::Object(table, object)));
+                    used.extend(
+                        element
+                            .object
+                            .as_deref()
+                            .map(|object| Named::Object(table, object)),
+                    );
                 }
             }
         },

@@ -14,8 +14,9 @@ use crate::set::{Set, SetKey};
 use crate::table::{Table, TableKey};
 use crate::table_family::TableFamily;
 use crate::uapi::{
-    NFT_MSG_GETCHAIN, NFT_MSG_GETFLOWTABLE, NFT_MSG_GETGEN, NFT_MSG_GETOBJ, NFT_MSG_GETRULE, NFT_MSG_GETSET,
-    NFT_MSG_GETSETELEM, NFT_MSG_GETTABLE, NFTA_FLOWTABLE_TABLE, NFTA_OBJ_TABLE, NFTA_SET_TABLE,
+    NFT_MSG_GETCHAIN, NFT_MSG_GETFLOWTABLE, NFT_MSG_GETGEN, NFT_MSG_GETOBJ, NFT_MSG_GETOBJ_RESET,
+    NFT_MSG_GETRULE, NFT_MSG_GETRULE_RESET, NFT_MSG_GETSET, NFT_MSG_GETSETELEM, NFT_MSG_GETSETELEM_RESET,
+    NFT_MSG_GETTABLE, NFTA_FLOWTABLE_TABLE, NFTA_OBJ_TABLE, NFTA_SET_TABLE,
 };
 use crate::wire::{self, ElementList, MISSING};
 
@@ -63,6 +64,59 @@ fn dump<T>(
 ) -> Result<Vec<T>, NetlinkError> {
     let listed = connection.dump_all(wire::message_type(command), 0, write, |message| decode(&message));
     or_empty(listed)
+}
+
+/// As [`dump`], without another attempt after a change: it would miss what the first one reset.
+fn dump_once<T>(
+    connection: &mut Connection,
+    command: u8,
+    write: impl Fn(&mut AttributeWriter<'_>),
+    decode: impl Fn(&Message<'_>) -> Result<Option<T>, NetlinkError>,
+) -> Result<Vec<T>, NetlinkError> {
+    let dump = connection.dump(wire::message_type(command), 0, write, |message: Message<'_>| {
+        decode(&message)
+    })?;
+    or_empty(dump.collect())
+}
+
+pub(super) fn reset_objects(connection: &mut Connection, table: &TableKey) -> Result<Vec<Object>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| {
+        wire::header(writer, table.family);
+        writer.string(NFTA_OBJ_TABLE, &table.name);
+    };
+    dump_once(connection, NFT_MSG_GETOBJ_RESET, write, |message| {
+        wire::decode_object(message).map(|object| (object.key.table == *table).then_some(object))
+    })
+    .map_err(failed(format!("reset objects of {table}")))
+}
+
+pub(super) fn reset_rules(
+    connection: &mut Connection,
+    table: &TableKey,
+    chain: Option<&str>,
+) -> Result<Vec<Rule>, Error> {
+    dump_once(
+        connection,
+        NFT_MSG_GETRULE_RESET,
+        |writer| wire::encode_rules_of(writer, table, chain),
+        |message| wire::decode_rule(message).map(Some),
+    )
+    .map_err(failed(format!("reset rules of {table}")))
+}
+
+pub(super) fn reset_elements(connection: &mut Connection, set: &SetKey) -> Result<Vec<Element>, Error> {
+    let lists = dump_once(
+        connection,
+        NFT_MSG_GETSETELEM_RESET,
+        |writer| wire::encode_set_of_elements(writer, set),
+        |message| {
+            ElementList::decode(message)?
+                .collect::<Result<Vec<_>, _>>()
+                .map(Some)
+        },
+    );
+    let lists = lists.map_err(failed(format!("reset elements of set {set}")))?;
+    Ok(lists.into_iter().flatten().collect())
 }
 
 pub(super) fn generation(connection: &mut Connection) -> Result<u32, Error> {
@@ -245,10 +299,7 @@ pub(super) fn find_elements(
         }
     }
     // Without an answer for any of them, it may be the set that is missing.
-    if is_any_missing
-        && found.iter().all(Option::is_none)
-        && set(connection, &elements.set)?.is_none()
-    {
+    if is_any_missing && found.iter().all(Option::is_none) && set(connection, &elements.set)?.is_none() {
         let refusal = kernlink_netlink::Refusal::new(Errno::ENOENT);
         return Err(failed(attempt())(NetlinkError::Refused(refusal)));
     }
@@ -284,9 +335,11 @@ fn read(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset, Error> {
         }
         contents.flowtables = nftables.flowtables(key)?;
         let chains = nftables.chains(key)?;
-        contents
-            .chains
-            .extend(chains.into_iter().map(|chain| ChainContents::new(chain, Vec::new())));
+        contents.chains.extend(
+            chains
+                .into_iter()
+                .map(|chain| ChainContents::new(chain, Vec::new())),
+        );
         for rule in nftables.rules(key, None)? {
             let mut chains = contents.chains.iter_mut();
             if let Some(chain) = chains.find(|contents| contents.chain.key == rule.chain) {

@@ -11,9 +11,8 @@ use crate::uapi::{
     NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NFT_MSG_DELCHAIN, NFT_MSG_DELFLOWTABLE,
     NFT_MSG_DELOBJ, NFT_MSG_DELRULE, NFT_MSG_DELSET, NFT_MSG_DELSETELEM, NFT_MSG_DELTABLE,
     NFT_MSG_DESTROYCHAIN, NFT_MSG_DESTROYFLOWTABLE, NFT_MSG_DESTROYOBJ, NFT_MSG_DESTROYRULE,
-    NFT_MSG_DESTROYSET, NFT_MSG_DESTROYSETELEM, NFT_MSG_DESTROYTABLE, NFT_MSG_NEWCHAIN,
-    NFT_MSG_NEWFLOWTABLE, NFT_MSG_NEWOBJ, NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM,
-    NFT_MSG_NEWTABLE,
+    NFT_MSG_DESTROYSET, NFT_MSG_DESTROYSETELEM, NFT_MSG_DESTROYTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWFLOWTABLE,
+    NFT_MSG_NEWOBJ, NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWTABLE,
 };
 use crate::wire::{self, Names, Placement};
 
@@ -140,10 +139,14 @@ fn push(
         }
     };
     match item {
-        Item::Table(table) => one(NFT_MSG_NEWTABLE, flags, &|writer| wire::encode_table(writer, table)),
+        Item::Table(table) => one(NFT_MSG_NEWTABLE, flags, &|writer| {
+            wire::encode_table(writer, table)
+        }),
         Item::Chain(chain) => {
             let id = names.chain(&chain.key);
-            one(NFT_MSG_NEWCHAIN, flags, &|writer| wire::encode_chain(writer, chain, id))
+            one(NFT_MSG_NEWCHAIN, flags, &|writer| {
+                wire::encode_chain(writer, chain, id)
+            })
         }
         Item::Set(set) => one(NFT_MSG_NEWSET, flags, &|writer| {
             wire::encode_set(writer, set, index + 1);
@@ -152,7 +155,9 @@ fn push(
         Item::Rule(rule) => one(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &|writer| {
             wire::encode_rule(writer, rule, Placement::Position, names);
         }),
-        Item::Object(object) => one(NFT_MSG_NEWOBJ, flags, &|writer| wire::encode_object(writer, object)),
+        Item::Object(object) => one(NFT_MSG_NEWOBJ, flags, &|writer| {
+            wire::encode_object(writer, object)
+        }),
         Item::Flowtable(flowtable) => one(NFT_MSG_NEWFLOWTABLE, flags, &|writer| {
             wire::encode_flowtable(writer, flowtable);
         }),
@@ -180,7 +185,9 @@ fn push_elements(
             count = wire::encode_elements(writer, &elements.set, id, rest);
         })?;
         let first = elements.elements.len() - rest.len();
-        encoded.origins.push((index, u32::try_from(first).unwrap_or(u32::MAX)));
+        encoded
+            .origins
+            .push((index, u32::try_from(first).unwrap_or(u32::MAX)));
         rest = rest.get(count.max(1)..).unwrap_or(&[]);
     }
     Ok(())

@@ -33,7 +33,9 @@ pub(super) const CHECKS: &[Check<Rules>] = checks!(
 
 fn a_base_chain_is_read_as_it_was_written(rules: &mut Rules) {
     let base = BaseChain::new(ChainType::Nat, Hook::Prerouting, -123).with_policy(Policy::Accept);
-    let chain = Chain::new(table().chain("in")).with_base(base).with_comment("first");
+    let chain = Chain::new(table().chain("in"))
+        .with_base(base)
+        .with_comment("first");
     refused(rules.apply(&[Operation::add(chain.clone())]), Error::is_not_found);
     ok(rules.apply(&[add_table(), Operation::add(chain.clone())]));
     let read = ok(rules.chain(&chain.key)).unwrap_or_else(|| panic!("chain missing"));
@@ -53,14 +55,20 @@ fn the_policy_of_a_base_chain_can_change_and_its_hook_cannot(rules: &mut Rules) 
     ok(rules.apply(&[chain(Hook::Input, 0, Policy::Drop)]));
     let read = ok(rules.chain(&table().chain("in"))).and_then(|chain| chain.base);
     assert_eq!(read.and_then(|base| base.policy), Some(Policy::Drop));
-    for changed in [chain(Hook::Input, 1, Policy::Drop), chain(Hook::Output, 0, Policy::Drop)] {
+    for changed in [
+        chain(Hook::Input, 1, Policy::Drop),
+        chain(Hook::Output, 0, Policy::Drop),
+    ] {
         assert!(rules.apply(&[changed]).is_err());
     }
 }
 
 fn a_chain_that_a_rule_jumps_to_is_busy(rules: &mut Rules) {
     ok(rules.apply(&[add_table(), add_chain("a"), add_chain("b"), jump("a", "b")]));
-    refused(rules.apply(&[Operation::delete(table().chain("b"))]), Error::is_busy);
+    refused(
+        rules.apply(&[Operation::delete(table().chain("b"))]),
+        Error::is_busy,
+    );
     ok(rules.apply(&[
         Operation::flush_chain(table().chain("a")),
         Operation::delete(table().chain("b")),
@@ -91,7 +99,9 @@ fn rules_are_in_the_order_in_which_they_were_placed(rules: &mut Rules) {
     assert_eq!(comments(rules), ["1", "2", "4"]);
     let listed = ok(rules.rules(&table(), Some("a")));
     let keys: Vec<_> = listed.iter().filter_map(Rule::key).collect();
-    let [_, second, fourth] = &*keys else { panic!("{keys:?}") };
+    let [_, second, fourth] = &*keys else {
+        panic!("{keys:?}")
+    };
     ok(rules.apply(&[
         Operation::add(named("3").with_position(second.handle)),
         Operation::Insert(named("0").with_position(second.handle)),
@@ -102,7 +112,10 @@ fn rules_are_in_the_order_in_which_they_were_placed(rules: &mut Rules) {
         Operation::Replace(fourth.clone(), named("5")),
     ]));
     assert_eq!(comments(rules), ["1", "0", "3", "5"]);
-    refused(rules.apply(&[Operation::delete(second.clone())]), Error::is_not_found);
+    refused(
+        rules.apply(&[Operation::delete(second.clone())]),
+        Error::is_not_found,
+    );
     refused(
         rules.apply(&[Operation::add(named("6").with_position(second.handle))]),
         Error::is_not_found,
@@ -125,7 +138,9 @@ fn a_rule_is_read_as_it_was_written(rules: &mut Rules) {
         add_chain("b"),
         Operation::add(rule.clone()),
     ]));
-    let read = ok(rules.rules(&table(), Some("a"))).into_iter().map(Rule::configuration);
+    let read = ok(rules.rules(&table(), Some("a")))
+        .into_iter()
+        .map(Rule::configuration);
     assert_eq!(read.collect::<Vec<_>>(), [rule]);
 }
 
@@ -143,7 +158,10 @@ fn sixteen_jumps_are_accepted_and_seventeen_refused(rules: &mut Rules) {
     // A base chain and 15 others.
     operations.extend((1..15).map(|number| jump(&format!("c{number}"), &format!("c{}", number + 1))));
     ok(rules.apply(&operations));
-    refused(rules.apply(&[jump("c15", "c16"), jump("c16", "c17")]), Error::is_loop);
+    refused(
+        rules.apply(&[jump("c15", "c16"), jump("c16", "c17")]),
+        Error::is_loop,
+    );
 }
 
 fn jumps_to_base_chains_are_refused(rules: &mut Rules) {
@@ -162,20 +180,35 @@ fn an_object_in_use_is_busy(rules: &mut Rules) {
     ok(rules.apply(&[Operation::add(object.clone()), Operation::add(rule)]));
     let read = ok(rules.objects(&table()));
     let [read] = &*read else { panic!("{read:?}") };
-    assert_eq!((&read.key, &read.data, read.comment()), (&key, &object.data, Some("port 443")));
-    refused(rules.apply(&[Operation::create(object)]), Error::is_already_exists);
+    assert_eq!(
+        (&read.key, &read.data, read.comment()),
+        (&key, &object.data, Some("port 443"))
+    );
+    refused(
+        rules.apply(&[Operation::create(object)]),
+        Error::is_already_exists,
+    );
     refused(rules.apply(&[Operation::delete(key.clone())]), Error::is_busy);
-    ok(rules.apply(&[Operation::flush_chain(table().chain("a")), Operation::delete(key.clone())]));
+    ok(rules.apply(&[
+        Operation::flush_chain(table().chain("a")),
+        Operation::delete(key.clone()),
+    ]));
     refused(rules.apply(&[Operation::delete(key)]), Error::is_not_found);
 }
 
 fn numbers_without_a_modulus_are_refused(rules: &mut Rules) {
     let number = |modulus: u32, offset: u32| {
         let generator = NumberGenerator::new(Register::data(0), modulus, NumberGeneratorKind::Random);
-        Operation::add(Rule::new(table().chain("a"), vec![generator.with_offset(offset).into()]))
+        Operation::add(Rule::new(
+            table().chain("a"),
+            vec![generator.with_offset(offset).into()],
+        ))
     };
     ok(rules.apply(&[add_table(), add_chain("a"), number(1, 0)]));
     for (modulus, offset) in [(0, 0), (2, u32::MAX)] {
-        assert!(rules.apply(&[number(modulus, offset)]).is_err(), "{modulus} {offset}");
+        assert!(
+            rules.apply(&[number(modulus, offset)]).is_err(),
+            "{modulus} {offset}"
+        );
     }
 }

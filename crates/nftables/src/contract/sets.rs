@@ -5,9 +5,7 @@ use std::time::Duration;
 use kernlink_base::checks;
 use kernlink_base::contract::Check;
 
-use super::{
-    Rules, add_base, add_chain, add_table, elements, jump, lookup, ok, port, ports, refused, table,
-};
+use super::{Rules, add_base, add_chain, add_table, elements, jump, lookup, ok, port, ports, refused, table};
 use crate::data_type::DataType;
 use crate::element::Element;
 use crate::error::Error;
@@ -98,12 +96,18 @@ fn a_set_that_a_rule_uses_is_busy(rules: &mut Rules) {
         Error::is_not_found,
     );
     ok(rules.apply(&[Operation::add(ports("s")), Operation::add(lookup("a", "s", None))]));
-    refused(rules.apply(&[Operation::delete(table().set("s"))]), Error::is_busy);
+    refused(
+        rules.apply(&[Operation::delete(table().set("s"))]),
+        Error::is_busy,
+    );
     ok(rules.apply(&[
         Operation::flush_chain(table().chain("a")),
         Operation::delete(table().set("s")),
     ]));
-    refused(rules.apply(&[Operation::delete(table().set("s"))]), Error::is_not_found);
+    refused(
+        rules.apply(&[Operation::delete(table().set("s"))]),
+        Error::is_not_found,
+    );
 }
 
 fn elements_are_added_found_and_deleted(rules: &mut Rules) {
@@ -121,7 +125,10 @@ fn elements_are_added_found_and_deleted(rules: &mut Rules) {
     let found = ok(rules.find_elements(&elements("s", [port(443), port(444), port(80)])));
     assert_eq!(found, [Some(port(443)), None, Some(port(80))]);
     assert_eq!(ok(rules.find_elements(&elements("s", [port(1)]))), [None]);
-    refused(rules.find_elements(&elements("missing", [port(1)])), Error::is_not_found);
+    refused(
+        rules.find_elements(&elements("missing", [port(1)])),
+        Error::is_not_found,
+    );
     refused(
         rules.apply(&[Operation::delete(elements("s", [port(80), port(81)]))]),
         Error::is_not_found,
@@ -140,7 +147,10 @@ fn the_data_of_an_element_change_only_if_it_is_deleted_before(rules: &mut Rules)
     let element = |mark| elements("m", [port(80).with_value(Value::host_u32(mark))]);
     ok(rules.apply(&[add_table(), Operation::add(map), Operation::add(element(1))]));
     ok(rules.apply(&[Operation::add(element(1))]));
-    refused(rules.apply(&[Operation::add(element(2))]), Error::is_already_exists);
+    refused(
+        rules.apply(&[Operation::add(element(2))]),
+        Error::is_already_exists,
+    );
     ok(rules.apply(&[
         Operation::delete(elements("m", [port(80)])),
         Operation::add(element(2)),
@@ -161,9 +171,15 @@ fn keys_and_data_must_have_the_length_of_the_set(rules: &mut Rules) {
         elements("s", [port(80).with_timeout(Duration::from_secs(1))]),
     ];
     for refusal in refusals {
-        assert!(rules.apply(&[Operation::add(refusal.clone())]).is_err(), "{refusal:?}");
+        assert!(
+            rules.apply(&[Operation::add(refusal.clone())]).is_err(),
+            "{refusal:?}"
+        );
     }
-    ok(rules.apply(&[Operation::add(elements("m", [Element::new(key).with_value([1, 2, 3, 4])]))]));
+    ok(rules.apply(&[Operation::add(elements(
+        "m",
+        [Element::new(key).with_value([1, 2, 3, 4])],
+    ))]));
 }
 
 fn a_full_set_refuses_elements(rules: &mut Rules) {
@@ -172,7 +188,10 @@ fn a_full_set_refuses_elements(rules: &mut Rules) {
         Operation::add(ports("s").with_size(2)),
         Operation::add(elements("s", [port(1), port(2)])),
     ]));
-    refused(rules.apply(&[Operation::add(elements("s", [port(3)]))]), Error::is_full);
+    refused(
+        rules.apply(&[Operation::add(elements("s", [port(3)]))]),
+        Error::is_full,
+    );
     ok(rules.apply(&[Operation::add(elements("s", [port(2)]))]));
     assert_eq!(keys(rules, "s").len(), 2);
 }
@@ -185,7 +204,10 @@ fn verdict_maps_keep_chains_busy(rules: &mut Rules) {
     refused(rules.apply(&[Operation::add(to("in"))]), Error::is_unsupported);
     ok(rules.apply(&[Operation::add(to("a"))]));
     assert_eq!(ok(rules.list_elements(&table().set("m"))), to("a").elements);
-    refused(rules.apply(&[Operation::delete(table().chain("a"))]), Error::is_busy);
+    refused(
+        rules.apply(&[Operation::delete(table().chain("a"))]),
+        Error::is_busy,
+    );
 }
 
 fn loops_through_verdict_maps_are_refused(rules: &mut Rules) {
@@ -207,17 +229,29 @@ fn ranges_are_found_by_the_keys_in_them(rules: &mut Rules) {
     let set = ports("s").with_intervals();
     let mut ranges = set.interval(Value::port(80), Value::port(89));
     ranges.extend(set.interval(Value::port(1000), Value::port(1000)));
-    ok(rules.apply(&[add_table(), Operation::add(set), Operation::add(elements("s", ranges))]));
+    ok(rules.apply(&[
+        add_table(),
+        Operation::add(set),
+        Operation::add(elements("s", ranges)),
+    ]));
     let queries = [79, 80, 85, 89, 90, 999, 1000, 1001].map(port);
     let found = ok(rules.find_elements(&elements("s", queries)));
     let is_found: Vec<bool> = found.iter().map(Option::is_some).collect();
-    assert_eq!(is_found, [false, true, true, true, false, false, true, false], "{found:?}");
+    assert_eq!(
+        is_found,
+        [false, true, true, true, false, false, true, false],
+        "{found:?}"
+    );
 }
 
 fn ranges_of_concatenations_are_found_by_the_keys_in_them(rules: &mut Rules) {
     let set = Set::new(table().set("s"), &PAIR).with_intervals();
     let range = set.interval(pair([10, 0, 0, 0], 80), pair([10, 0, 255, 255], 89));
-    ok(rules.apply(&[add_table(), Operation::add(set), Operation::add(elements("s", range.clone()))]));
+    ok(rules.apply(&[
+        add_table(),
+        Operation::add(set),
+        Operation::add(elements("s", range.clone())),
+    ]));
     let queries = [
         pair([10, 0, 7, 1], 80),
         pair([10, 0, 7, 1], 90),
@@ -248,7 +282,10 @@ fn elements_have_timeouts_and_comments(rules: &mut Rules) {
         };
         assert_eq!(element.comment(), comment);
         let expiration = element.expiration.unwrap_or_default();
-        assert!(expiration > limit - hour / 2 && expiration <= limit, "{element:?}");
+        assert!(
+            expiration > limit - hour / 2 && expiration <= limit,
+            "{element:?}"
+        );
     }
     let too_late = port(22).with_timeout(hour).with_expiration(hour * 2);
     assert!(rules.apply(&[Operation::add(elements("s", [too_late]))]).is_err());
@@ -259,7 +296,10 @@ fn maps_to_objects_keep_objects_busy(rules: &mut Rules) {
     let element = || elements("m", [port(80).with_object("web")]);
     ok(rules.apply(&[add_table(), Operation::add(map)]));
     refused(rules.apply(&[Operation::add(element())]), Error::is_not_found);
-    ok(rules.apply(&[Operation::add(Object::counter(table(), "web")), Operation::add(element())]));
+    ok(rules.apply(&[
+        Operation::add(Object::counter(table(), "web")),
+        Operation::add(element()),
+    ]));
     assert_eq!(ok(rules.list_elements(&table().set("m"))), element().elements);
     let key = ObjectKey::new(table(), ObjectKind::Counter, "web");
     refused(rules.apply(&[Operation::delete(key)]), Error::is_busy);

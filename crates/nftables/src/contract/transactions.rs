@@ -33,7 +33,12 @@ fn a_transaction_is_executed_as_a_whole_or_not_at_all(rules: &mut Rules) {
     }
     refused(outcomes.into_iter().nth(2).unwrap_or(Ok(())), Error::is_not_found);
     assert_eq!(ok(rules.tables(None)), []);
-    ok(rules.apply(&[add_table(), add_chain("missing"), add_chain("a"), jump("a", "missing")]));
+    ok(rules.apply(&[
+        add_table(),
+        add_chain("missing"),
+        add_chain("a"),
+        jump("a", "missing"),
+    ]));
     assert_eq!(ok(rules.rules(&table(), Some("a"))).len(), 1);
 }
 
@@ -55,11 +60,17 @@ fn the_refused_element_is_named(rules: &mut Rules) {
     ok(rules.apply(&[add_table(), Operation::add(ports("s").with_size(2))]));
     let three = Operation::add(elements("s", [port(1), port(2), port(3)]));
     let outcome = rules.execute(&[three]).pop();
-    let Some(Err(Error::Refused { element, operation, .. })) = &outcome else {
+    let Some(Err(Error::Refused {
+        element, operation, ..
+    })) = &outcome
+    else {
         panic!("{outcome:?}");
     };
     assert_eq!(*element, Some(2));
-    assert!(operation.ends_with("add element ip t s { 0x0003 }"), "{operation}");
+    assert!(
+        operation.ends_with("add element ip t s { 0x0003 }"),
+        "{operation}"
+    );
     refused(outcome.unwrap_or(Ok(())), Error::is_full);
     // By the thousand, in several messages.
     let many = (0..20_000).map(port).chain([port(7)]);
@@ -69,7 +80,11 @@ fn the_refused_element_is_named(rules: &mut Rules) {
     ok(rules.apply(std::slice::from_ref(&missing)));
     ok(rules.apply(&[Operation::add(elements("many", (0..19_000).map(port)))]));
     let outcome = rules.execute(std::slice::from_ref(&missing)).pop();
-    let Some(Err(Error::Refused { element: Some(19_000), .. })) = outcome else {
+    let Some(Err(Error::Refused {
+        element: Some(19_000),
+        ..
+    })) = outcome
+    else {
         panic!("{outcome:?}");
     };
     assert_eq!(ok(rules.list_elements(&table().set("many"))).len(), 19_000);
@@ -123,7 +138,11 @@ fn the_rest_is_executed_without_what_is_refused(rules: &mut Rules) {
         Operation::delete(table().chain("missing")),
     ]);
     let is_ok: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
-    assert_eq!(is_ok, [true, false, false, false, false, false, false], "{outcomes:?}");
+    assert_eq!(
+        is_ok,
+        [true, false, false, false, false, false, false],
+        "{outcomes:?}"
+    );
     let outcomes = rules.execute_rest(&[
         add_chain("a"),
         Operation::add(crate::Set::new(table().set("s"), &[crate::DataType::Mark])),
@@ -134,14 +153,21 @@ fn the_rest_is_executed_without_what_is_refused(rules: &mut Rules) {
     ]);
     let is_ok: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
     assert_eq!(is_ok, [true, false, false, true, false, true], "{outcomes:?}");
-    assert!(matches!(outcomes.get(2), Some(Err(Error::NotExecuted { refused: 1 }))));
+    assert!(matches!(
+        outcomes.get(2),
+        Some(Err(Error::NotExecuted { refused: 1 }))
+    ));
     assert_eq!(ok(rules.rules(&table(), None)).len(), 1);
 }
 
 fn tables_are_added_once_and_deleted_with_everything_in_them(rules: &mut Rules) {
     let other = TableKey::new(TableFamily::Inet, "t");
     refused(rules.apply(&[Operation::delete(table())]), Error::is_not_found);
-    ok(rules.apply(&[add_table(), add_table(), Operation::add(Table::new(other.clone()))]));
+    ok(rules.apply(&[
+        add_table(),
+        add_table(),
+        Operation::add(Table::new(other.clone())),
+    ]));
     refused(
         rules.apply(&[Operation::create(Table::new(table()))]),
         Error::is_already_exists,
@@ -160,7 +186,10 @@ fn tables_are_added_once_and_deleted_with_everything_in_them(rules: &mut Rules) 
     };
     assert_eq!(names(rules, Some(TableFamily::Ip)), ["ip t"]);
     assert_eq!(names(rules, None).len(), 2);
-    let contents = ok(rules.ruleset()).tables.into_iter().find(|contents| contents.table.key == table());
+    let contents = ok(rules.ruleset())
+        .tables
+        .into_iter()
+        .find(|contents| contents.table.key == table());
     let contents = contents.unwrap_or_else(|| panic!("table missing"));
     assert_eq!((contents.chains.len(), contents.sets.len()), (2, 1));
     let operations = contents.operations();

@@ -5,8 +5,8 @@ use kernlink_netlink::{AttributeReader, AttributeWriter, Error};
 use crate::expression::Expression;
 use crate::register::Register;
 use crate::uapi::{
-    NFTA_EXTHDR_DREG, NFTA_EXTHDR_FLAGS, NFTA_EXTHDR_LEN, NFTA_EXTHDR_OFFSET, NFTA_EXTHDR_OP, NFTA_EXTHDR_SREG,
-    NFTA_EXTHDR_TYPE,
+    NFTA_EXTHDR_DREG, NFTA_EXTHDR_FLAGS, NFTA_EXTHDR_LEN, NFTA_EXTHDR_OFFSET, NFTA_EXTHDR_OP,
+    NFTA_EXTHDR_SREG, NFTA_EXTHDR_TYPE,
 };
 use crate::verdict::{Data, Verdict};
 use crate::wire::{Attributes, Field, MISSING, UNKNOWN, attributes, flags_field, open_enum};

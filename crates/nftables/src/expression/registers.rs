@@ -30,7 +30,9 @@ impl Expression {
             Expression::Range(range) => vec![(range.source, range.from.len() as u32)],
             Expression::Bitwise(bitwise) => {
                 let second = one(bitwise.second_source, bitwise.length);
-                std::iter::once((bitwise.source, bitwise.length)).chain(second).collect()
+                std::iter::once((bitwise.source, bitwise.length))
+                    .chain(second)
+                    .collect()
             }
             Expression::ByteOrder(order) => vec![(order.source, order.length)],
             Expression::Lookup(lookup) => key(&lookup.set, lookup.source).into_iter().collect(),
@@ -51,22 +53,27 @@ impl Expression {
                 .flatten()
                 .collect()
             }
-            Expression::Masquerade(masquerade) => {
-                [one(masquerade.port, 2), one(masquerade.last_port, 2)].into_iter().flatten().collect()
-            }
-            Expression::Redirect(redirect) => {
-                [one(redirect.port, 2), one(redirect.last_port, 2)].into_iter().flatten().collect()
-            }
+            Expression::Masquerade(masquerade) => [one(masquerade.port, 2), one(masquerade.last_port, 2)]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Expression::Redirect(redirect) => [one(redirect.port, 2), one(redirect.last_port, 2)]
+                .into_iter()
+                .flatten()
+                .collect(),
             Expression::Tproxy(tproxy) => {
                 let address = one(tproxy.address, address_length(tproxy.family));
                 [address, one(tproxy.port, 2)].into_iter().flatten().collect()
             }
-            Expression::Duplicate(duplicate) => {
-                [one(duplicate.address, 4), one(duplicate.device, 4)].into_iter().flatten().collect()
-            }
+            Expression::Duplicate(duplicate) => [one(duplicate.address, 4), one(duplicate.device, 4)]
+                .into_iter()
+                .flatten()
+                .collect(),
             Expression::Forward(forward) => {
                 let address = forward.family.map_or(4, address_length);
-                std::iter::once((forward.device, 4)).chain(one(forward.address, address)).collect()
+                std::iter::once((forward.device, 4))
+                    .chain(one(forward.address, address))
+                    .collect()
             }
             Expression::Queue(queue) => one(queue.source, 2).into_iter().collect(),
             _ => Vec::new(),

@@ -10,7 +10,9 @@ use crate::uapi::{
     NFTA_DYNSET_OP, NFTA_DYNSET_SET_ID, NFTA_DYNSET_SET_NAME, NFTA_DYNSET_SREG_DATA, NFTA_DYNSET_SREG_KEY,
     NFTA_DYNSET_TIMEOUT,
 };
-use crate::wire::{Attributes, Field, MISSING, Milliseconds, UNKNOWN, attributes, flags_field, open_enum, text};
+use crate::wire::{
+    Attributes, Field, MISSING, Milliseconds, UNKNOWN, attributes, flags_field, open_enum, text,
+};
 
 bitflags::bitflags! {
     /// Flags of a lookup.

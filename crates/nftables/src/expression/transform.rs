@@ -96,7 +96,9 @@ impl Bitwise {
     #[must_use]
     pub fn mask_xor(register: Register, mask: Value, xor: Value) -> Self {
         let length = mask.len() as u32;
-        Bitwise::new(register, register, length).with_mask(mask).with_xor(xor)
+        Bitwise::new(register, register, length)
+            .with_mask(mask)
+            .with_xor(xor)
     }
 }
 

@@ -34,7 +34,7 @@ type Outcome = Result<(), Refused>;
 
 /// What elements were before.
 enum Undo {
-    Element(SetKey, StoredKey, Option<Stored>),
+    Element(SetKey, StoredKey, Option<Box<Stored>>),
     Set(SetKey, Option<StoredElements>),
 }
 
@@ -82,7 +82,9 @@ impl<'f> Changes<'f> {
 
     /// Checks jumps, as the kernel does before it commits.
     pub(super) fn validate(&self) -> Result<(), (usize, Errno)> {
-        let Some(index) = self.first_jump else { return Ok(()) };
+        let Some(index) = self.first_jump else {
+            return Ok(());
+        };
         let tables = self.fake.tables.values();
         tables
             .filter(|table| {
@@ -112,7 +114,7 @@ impl<'f> Changes<'f> {
                 Undo::Element(set, key, before) => {
                     let elements = self.fake.elements.entry(set).or_default();
                     match before {
-                        Some(before) => elements.elements.insert(key, before),
+                        Some(before) => elements.elements.insert(key, *before),
                         None => elements.elements.remove(&key),
                     };
                 }
@@ -212,9 +214,13 @@ impl<'f> Changes<'f> {
         }
         let mut chain = chain.clone();
         chain.handle = Some(table.next_handle());
-        table
-            .chains
-            .insert(chain.key.name.clone(), Arc::new(FakeChain { chain, rules: Vec::new() }));
+        table.chains.insert(
+            chain.key.name.clone(),
+            Arc::new(FakeChain {
+                chain,
+                rules: Vec::new(),
+            }),
+        );
         Ok(())
     }
 
@@ -222,15 +228,20 @@ impl<'f> Changes<'f> {
         self.is_changed = true;
         let table = self.table(&set.key.table)?;
         let has_invalid_flags = set.flags.contains(SetFlags::MAP | SetFlags::OBJECT)
-            || set.flags.contains(SetFlags::CONCAT) != !set.field_lengths.is_empty()
-            || set.flags.contains(SetFlags::MAP) != matches!(set.data, Some(MapData::Values { .. } | MapData::Verdicts))
+            || set.flags.contains(SetFlags::CONCAT) == set.field_lengths.is_empty()
+            || set.flags.contains(SetFlags::MAP)
+                != matches!(set.data, Some(MapData::Values { .. } | MapData::Verdicts))
             || set.timeout.is_some() && !set.flags.contains(SetFlags::TIMEOUT);
         if set.key_length == 0 || has_invalid_flags {
             return Err(Errno::EINVAL.into());
         }
         if let Some(existing) = table.sets.get_mut(&set.key.name) {
-            let is_same = (existing.flags, existing.key_length, existing.key_types, existing.data)
-                == (set.flags, set.key_length, set.key_types, set.data);
+            let is_same = (
+                existing.flags,
+                existing.key_length,
+                existing.key_types,
+                existing.data,
+            ) == (set.flags, set.key_length, set.key_types, set.data);
             if must_be_new || !is_same {
                 return Err(Errno::EEXIST.into());
             }
@@ -253,10 +264,11 @@ impl<'f> Changes<'f> {
         let table = self.table(&elements.set.table)?;
         let set = table.sets.get(&elements.set.name).ok_or(Errno::ENOENT)?.clone();
         for (index, element) in elements.elements.iter().enumerate() {
-            self.add_element(&set, element, must_be_new).map_err(|errno| Refused {
-                errno,
-                element: Some(index),
-            })?;
+            self.add_element(&set, element, must_be_new)
+                .map_err(|errno| Refused {
+                    errno,
+                    element: Some(index),
+                })?;
         }
         Ok(())
     }
@@ -264,27 +276,40 @@ impl<'f> Changes<'f> {
     fn add_element(&mut self, set: &Set, element: &Element, must_be_new: bool) -> Result<(), Errno> {
         let table = self.table(&set.key.table)?;
         rules::check_element(table, set, element)?;
-        if element.data.as_ref().is_some_and(|data| matches!(data, Data::Verdict(verdict) if verdict.chain().is_some())) {
+        if element
+            .data
+            .as_ref()
+            .is_some_and(|data| matches!(data, Data::Verdict(verdict) if verdict.chain().is_some()))
+        {
             self.first_jump.get_or_insert(self.index);
         }
         let now = self.fake.now;
         let stored = self.fake.elements.get_mut(&set.key).ok_or(Errno::ENOENT)?;
         let key = stored_key(element);
         if let Some(existing) = stored.elements.get_mut(&key) {
-            if must_be_new || existing.element.data != element.data || existing.element.object != element.object {
+            if must_be_new
+                || existing.element.data != element.data
+                || existing.element.object != element.object
+            {
                 return Err(Errno::EEXIST);
             }
             if element.timeout.is_some() || element.expiration.is_some() {
                 self.is_changed = true;
-                self.undo
-                    .push(Undo::Element(set.key.clone(), key, Some(existing.clone())));
+                self.undo.push(Undo::Element(
+                    set.key.clone(),
+                    key,
+                    Some(Box::new(existing.clone())),
+                ));
                 existing.element.timeout = element.timeout.or(existing.element.timeout);
                 let timeout = element.expiration.or(existing.element.timeout).or(set.timeout);
                 existing.deadline = timeout.map(|timeout| now + timeout);
             }
             return Ok(());
         }
-        if set.size.is_some_and(|size| stored.elements.len() >= size as usize) {
+        if set
+            .size
+            .is_some_and(|size| stored.elements.len() >= size as usize)
+        {
             return Err(Errno::ENFILE);
         }
         self.is_changed = true;
@@ -292,7 +317,13 @@ impl<'f> Changes<'f> {
         let mut new = element.clone();
         new.expiration = None;
         let deadline = element.expiration.or(timeout).map(|timeout| now + timeout);
-        stored.elements.insert(key.clone(), Stored { element: new, deadline });
+        stored.elements.insert(
+            key.clone(),
+            Stored {
+                element: new,
+                deadline,
+            },
+        );
         self.undo.push(Undo::Element(set.key.clone(), key, None));
         Ok(())
     }
@@ -330,7 +361,9 @@ impl<'f> Changes<'f> {
         let handle = table.next_handle();
         let chain = self.chain(&key.chain)?;
         let mut rules = chain.rules.iter_mut();
-        let replaced = rules.find(|rule| rule.handle == Some(key.handle)).ok_or(Errno::ENOENT)?;
+        let replaced = rules
+            .find(|rule| rule.handle == Some(key.handle))
+            .ok_or(Errno::ENOENT)?;
         *replaced = Rule {
             handle: Some(handle),
             position: None,
@@ -346,7 +379,11 @@ impl<'f> Changes<'f> {
         let table = self.table(&object.key.table)?;
         let key = (object.key.kind, object.key.name.clone());
         if table.objects.contains_key(&key) {
-            return if must_be_new { Err(Errno::EEXIST.into()) } else { Ok(()) };
+            return if must_be_new {
+                Err(Errno::EEXIST.into())
+            } else {
+                Ok(())
+            };
         }
         let mut object = object.clone();
         object.handle = Some(table.next_handle());
@@ -358,7 +395,11 @@ impl<'f> Changes<'f> {
         self.is_changed = true;
         let table = self.table(&flowtable.key.table)?;
         if table.flowtables.contains_key(&flowtable.key.name) {
-            return if must_be_new { Err(Errno::EEXIST.into()) } else { Ok(()) };
+            return if must_be_new {
+                Err(Errno::EEXIST.into())
+            } else {
+                Ok(())
+            };
         }
         let mut flowtable = flowtable.clone();
         flowtable.handle = Some(table.next_handle());
@@ -405,7 +446,11 @@ impl<'f> Changes<'f> {
                 if rules::is_flowtable_used(table, &key.name) {
                     return Err(Errno::EBUSY.into());
                 }
-                table.flowtables.remove(&key.name).map(drop).ok_or(Errno::ENOENT.into())
+                table
+                    .flowtables
+                    .remove(&key.name)
+                    .map(drop)
+                    .ok_or(Errno::ENOENT.into())
             }
         }
     }
@@ -446,7 +491,7 @@ impl<'f> Changes<'f> {
                 element: Some(index),
             })?;
             self.undo
-                .push(Undo::Element(elements.set.clone(), key, Some(before)));
+                .push(Undo::Element(elements.set.clone(), key, Some(Box::new(before))));
         }
         Ok(())
     }
@@ -456,7 +501,10 @@ impl<'f> Changes<'f> {
         for expression in &rule.expressions {
             if let Some(name) = expression.set()
                 && let content = self.table(table)?
-                && content.sets.get(name).is_some_and(|set| set.flags.contains(SetFlags::ANONYMOUS))
+                && content
+                    .sets
+                    .get(name)
+                    .is_some_and(|set| set.flags.contains(SetFlags::ANONYMOUS))
             {
                 content.sets.remove(name);
                 let key = table.set(name);
@@ -465,7 +513,10 @@ impl<'f> Changes<'f> {
             }
             if let Some(name) = expression.chain()
                 && let content = self.table(table)?
-                && content.chains.get(name).is_some_and(|content| content.chain.is_anonymous())
+                && content
+                    .chains
+                    .get(name)
+                    .is_some_and(|content| content.chain.is_anonymous())
             {
                 content.chains.remove(name);
             }
@@ -489,7 +540,11 @@ impl<'f> Changes<'f> {
             Flush::Table(key) => {
                 let chains: Vec<ChainKey> = {
                     let table = self.table(key)?;
-                    table.chains.values().map(|content| content.chain.key.clone()).collect()
+                    table
+                        .chains
+                        .values()
+                        .map(|content| content.chain.key.clone())
+                        .collect()
                 };
                 chains.iter().try_for_each(|chain| self.flush_chain(chain))
             }

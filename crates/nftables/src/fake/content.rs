@@ -112,7 +112,11 @@ impl StoredElements {
         let last = before.rev().find(|((key, ..), _)| !key.is_empty());
         last.map(|(_, stored)| stored)
             .filter(|stored| !stored.element.flags.contains(ElementFlags::INTERVAL_END))
-            .filter(|_| !self.elements.contains_key(&(key.clone(), ElementFlags::INTERVAL_END.bits(), None)))
+            .filter(|_| {
+                !self
+                    .elements
+                    .contains_key(&(key.clone(), ElementFlags::INTERVAL_END.bits(), None))
+            })
     }
 }
 

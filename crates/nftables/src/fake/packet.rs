@@ -8,8 +8,8 @@ use super::rules::JUMP_LIMIT;
 use crate::chain::{ChainType, Hook, Policy};
 use crate::element::Element;
 use crate::expression::{
-    BitwiseOperation, CompareOperator, ConnectionTrackingKey, DynsetOperation, Expression, FibResult, FibFlags,
-    LookupFlags, MetaKey, NatFlags, NatKind, NumberGeneratorKind, PayloadBase,
+    BitwiseOperation, CompareOperator, ConnectionTrackingKey, DynsetOperation, Expression, FibFlags,
+    FibResult, LookupFlags, MetaKey, NatFlags, NatKind, NumberGeneratorKind, PayloadBase,
 };
 use crate::register::Register;
 use crate::set::MapData;
@@ -135,7 +135,13 @@ impl Fake {
             for content in table.chains.values() {
                 if let Some(base) = content.chain.base.as_ref().filter(|base| base.hook == hook) {
                     let name = content.chain.key.name.clone();
-                    chains.push((base.priority, key.clone(), name, base.chain_type.clone(), base.policy));
+                    chains.push((
+                        base.priority,
+                        key.clone(),
+                        name,
+                        base.chain_type.clone(),
+                        base.policy,
+                    ));
                 }
             }
         }
@@ -263,7 +269,11 @@ impl Fake {
                     (None, None) => &[],
                 };
                 let combine = |with: fn(u8, u8) -> u8| -> Vec<u8> {
-                    source.iter().zip(second).map(|(one, other)| with(*one, *other)).collect()
+                    source
+                        .iter()
+                        .zip(second)
+                        .map(|(one, other)| with(*one, *other))
+                        .collect()
                 };
                 let result: Vec<u8> = match bitwise.operation {
                     BitwiseOperation::MaskXor => {
@@ -298,8 +308,12 @@ impl Fake {
                 }
                 let found = found?;
                 match (lookup.destination, found.data) {
-                    (Some(Register::VERDICT), Some(Data::Verdict(verdict))) => return Some(Step::Verdict(verdict)),
-                    (Some(register), Some(Data::Value(data))) => evaluation.store(register, data.as_bytes())?,
+                    (Some(Register::VERDICT), Some(Data::Verdict(verdict))) => {
+                        return Some(Step::Verdict(verdict));
+                    }
+                    (Some(register), Some(Data::Value(data))) => {
+                        evaluation.store(register, data.as_bytes())?
+                    }
                     _ => {}
                 }
             }
@@ -308,7 +322,9 @@ impl Fake {
                 let set = self.content(&evaluation.table)?.sets.get(&dynset.set)?;
                 let mut element = Element::new(evaluation.load(dynset.key, set.key_length as usize)?);
                 if let (Some(register), Some(MapData::Values { length, .. })) = (dynset.data, set.data) {
-                    element.data = Some(Data::Value(Value::new(evaluation.load(register, length as usize)?)));
+                    element.data = Some(Data::Value(Value::new(
+                        evaluation.load(register, length as usize)?,
+                    )));
                 }
                 element.timeout = dynset.timeout.filter(|timeout| set.timeout != Some(*timeout));
                 let deadline = dynset.timeout.or(set.timeout).map(|timeout| self.now + timeout);
@@ -365,13 +381,19 @@ impl Fake {
                 evaluation.store(generator.destination, &number.to_ne_bytes())?;
             }
             Expression::Nat(nat) => {
-                let length = if nat.family == u32::from(NFPROTO_IPV4) { 4 } else { 16 };
+                let length = if nat.family == u32::from(NFPROTO_IPV4) {
+                    4
+                } else {
+                    16
+                };
                 let address = match nat.address {
                     Some(register) => Some(address(evaluation.load(register, length)?)?),
                     None => None,
                 };
                 let port = match nat.port {
-                    Some(register) => Some(u16::from_be_bytes(evaluation.load(register, 2)?.try_into().ok()?)),
+                    Some(register) => {
+                        Some(u16::from_be_bytes(evaluation.load(register, 2)?.try_into().ok()?))
+                    }
                     None => None,
                 };
                 let packet = &mut evaluation.packet;

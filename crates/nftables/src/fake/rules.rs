@@ -18,7 +18,9 @@ use crate::{ChainType, Hook};
 pub(super) const JUMP_LIMIT: usize = 16;
 
 fn check_verdict(table: &FakeTable, verdict: &Verdict) -> Result<(), Errno> {
-    let Some(name) = verdict.chain() else { return Ok(()) };
+    let Some(name) = verdict.chain() else {
+        return Ok(());
+    };
     match table.chains.get(name) {
         None => Err(Errno::ENOENT),
         Some(target) if target.chain.base.is_some() => Err(Errno::EOPNOTSUPP),
@@ -84,7 +86,11 @@ impl Written {
 
     fn read(&self, register: Register, length: u32) -> Result<(), Errno> {
         let bytes = self.0.get(Self::range(register, length)?).ok_or(Errno::ERANGE)?;
-        if bytes.contains(&false) { Err(Errno::ENODATA) } else { Ok(()) }
+        if bytes.contains(&false) {
+            Err(Errno::ENODATA)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -155,7 +161,9 @@ fn check_set_use(set: &Set, expression: &Expression) -> Result<(), Errno> {
             match (set.data, lookup.destination) {
                 (None, Some(_)) => Err(Errno::EINVAL),
                 (_, Some(_)) if is_inverted => Err(Errno::EINVAL),
-                (Some(MapData::Verdicts), Some(register)) if register != Register::VERDICT => Err(Errno::EINVAL),
+                (Some(MapData::Verdicts), Some(register)) if register != Register::VERDICT => {
+                    Err(Errno::EINVAL)
+                }
                 _ => Ok(()),
             }
         }
@@ -207,11 +215,7 @@ pub(super) fn is_flowtable_used(table: &FakeTable, name: &str) -> bool {
         .any(|expression| matches!(expression, Expression::FlowOffload(flow) if *flow.flowtable == *name))
 }
 
-pub(super) fn is_chain_used(
-    table: &FakeTable,
-    all: &BTreeMap<SetKey, StoredElements>,
-    name: &str,
-) -> bool {
+pub(super) fn is_chain_used(table: &FakeTable, all: &BTreeMap<SetKey, StoredElements>, name: &str) -> bool {
     expressions(table).any(|expression| expression.chain() == Some(name))
         || elements(table, all, |set| set.data == Some(MapData::Verdicts))
             .any(|element| element_chain(element) == Some(name))
@@ -222,23 +226,19 @@ pub(super) fn is_object_used(
     all: &BTreeMap<SetKey, StoredElements>,
     key: &ObjectKey,
 ) -> bool {
-    let is_reference = |expression: &Expression| {
-        matches!(expression, Expression::ObjectReference(object) if (object.kind, &object.name) == (key.kind, &key.name))
-    };
+    let is_reference = |expression: &Expression| matches!(expression, Expression::ObjectReference(object) if (object.kind, &object.name) == (key.kind, &key.name));
     expressions(table).any(is_reference)
         || elements(table, all, |set| set.data == Some(MapData::Objects(key.kind)))
             .any(|element| element.object.as_ref() == Some(&key.name))
 }
 
 /// Walks the chains that base chains reach.
-pub(super) fn check_jumps(
-    table: &FakeTable,
-    all: &BTreeMap<SetKey, StoredElements>,
-) -> Result<(), Errno> {
+pub(super) fn check_jumps(table: &FakeTable, all: &BTreeMap<SetKey, StoredElements>) -> Result<(), Errno> {
     // How deep the jumps of a chain are, of those that were walked.
     let mut depths = BTreeMap::new();
     for (name, content) in &table.chains {
-        if content.chain.base.is_some() && depth(table, all, name, &mut Vec::new(), &mut depths)? > JUMP_LIMIT {
+        if content.chain.base.is_some() && depth(table, all, name, &mut Vec::new(), &mut depths)? > JUMP_LIMIT
+        {
             return Err(Errno::EMLINK);
         }
     }
@@ -266,9 +266,8 @@ fn depth<'a>(
     for expression in content.rules.iter().flat_map(|rule| &rule.expressions) {
         let jump = expression.chain();
         let set = expression.set();
-        let is_map = |candidate: &Set| {
-            candidate.data == Some(MapData::Verdicts) && set == Some(&*candidate.key.name)
-        };
+        let is_map =
+            |candidate: &Set| candidate.data == Some(MapData::Verdicts) && set == Some(&*candidate.key.name);
         for target in jump
             .into_iter()
             .chain(elements(table, all, is_map).filter_map(element_chain))

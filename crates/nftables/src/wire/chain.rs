@@ -99,12 +99,8 @@ fn decode_hook(
         match attribute.kind() {
             NFTA_HOOK_HOOKNUM => base.hook = Hook::from_number(family, attribute.be_u32()?),
             NFTA_HOOK_PRIORITY => base.priority = attribute.be_u32()? as i32,
-            NFTA_HOOK_DEV => {
-                // The kernel sends one device in both attributes.
-                if base.devices.is_empty() {
-                    base.devices = vec![text(&attribute)];
-                }
-            }
+            // The kernel sends one device in both attributes.
+            NFTA_HOOK_DEV if base.devices.is_empty() => base.devices = vec![text(&attribute)],
             NFTA_HOOK_DEVS => base.devices = devices(attribute.nested())?,
             _ => {}
         }

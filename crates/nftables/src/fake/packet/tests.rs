@@ -104,7 +104,10 @@ fn packets_to_a_service_reach_all_its_endpoints_and_no_others_are_translated() {
         assert_eq!(outcome.packet.status, 0x20);
         reached.insert(outcome.packet.destination.to_string());
     }
-    assert_eq!(reached.into_iter().collect::<Vec<_>>(), ["10.244.0.1", "10.244.0.2"]);
+    assert_eq!(
+        reached.into_iter().collect::<Vec<_>>(),
+        ["10.244.0.1", "10.244.0.2"]
+    );
     for packet in [tcp("10.0.0.9", "10.96.0.1", 81), tcp("10.0.0.9", "10.96.0.2", 80)] {
         assert_eq!(fake.evaluate(Hook::Prerouting, packet.clone()).packet, packet);
     }
