@@ -1,7 +1,9 @@
 //! Expressions, of which rules consist.
 
+pub(crate) mod lengths;
 mod load;
-pub(crate) mod registers;
+#[cfg(feature = "fake")]
+mod registers;
 mod sets;
 mod stateful;
 mod statement;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::chain::ChainKey;
-use crate::expression::registers::{ct_length, meta_length};
+use crate::expression::lengths::{ct_length, meta_length};
 use crate::expression::{
     Bitwise, Compare, CompareOperator, ConnectionTracking, ConnectionTrackingKey, Counter, Dynset,
     DynsetOperation, Expression, Fib, FibFlags, FibResult, Immediate, Log, Lookup, LookupFlags, Masquerade,

@@ -131,7 +131,7 @@ pub struct Set {
 }
 
 /// How `nft` numbers byte orders in user data.
-const HOST_BYTE_ORDER: u32 = 1;
+pub(crate) const HOST_BYTE_ORDER: u32 = 1;
 const NETWORK_BYTE_ORDER: u32 = 2;
 
 impl Set {

@@ -1,6 +1,6 @@
 //! nf_tables on the kernel, in network namespaces of their own, compared with the tool `nft`.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod copy;
 mod events;

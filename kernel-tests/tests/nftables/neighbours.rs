@@ -1,7 +1,5 @@
 //! Other programs that change the ruleset, or keep a client from changing it.
 
-use std::time::Duration;
-
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{since, tools};
 use kernlink_nftables::{

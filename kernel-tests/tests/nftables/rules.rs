@@ -9,6 +9,7 @@ use kernlink_nftables::{
     NatFlags, Nftables, Operation, RejectKind, RuleBuilder, Set, SetFlags, Table, Value, Verdict,
 };
 
+use crate::copy::sorted;
 use crate::{client, listing, nft, table};
 
 const FRONTEND: [DataType; 3] = [DataType::Ipv4Address, DataType::Protocol, DataType::Service];
@@ -147,11 +148,72 @@ fn built_rules_are_listed_by_nft_and_its_listing_loads_as_the_same_ruleset() {
         );
     }
     // `nft` does not accept a random number for the type of the field, although it lists the rule.
-    let loadable: Vec<&str> = listed.lines().filter(|line| !line.contains("map @endpoints")).collect();
+    let loadable: Vec<&str> = listed
+        .lines()
+        .filter(|line| !line.contains("map @endpoints"))
+        .collect();
     let loadable = loadable.join("\n");
     let again = NetNs::new().run(|| {
         nft(&loadable);
         listing()
     });
     assert_eq!(again.trim_end(), loadable);
+}
+
+/// A ruleset whose expressions have a notation in the crate.
+const LISTED: &str = "table inet filter {
+    comment \"of the test\"
+    counter web { packets 7 bytes 9; }
+    quota most { over 25 mbytes; }
+    limit slow { rate 400/minute burst 3 packets; }
+    set ranges { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 192.168.1.5-192.168.1.9, 255.255.255.255 }; }
+    set ports { type inet_service; flags interval; elements = { 1-1023, 65000-65535 }; }
+    set pairs { type ipv4_addr . inet_proto . inet_service; flags interval; elements = { 10.0.0.0/8 . tcp . 80-90, 10.9.0.1 . udp . 53 }; }
+    set banned { type ipv4_addr; size 128; flags dynamic,timeout; timeout 1h5m; gc-interval 10s; comment \"clients\"; }
+    map dispatch { type ipv4_addr . inet_service : verdict; elements = { 10.0.0.1 . 80 : goto other, 10.0.0.3 . 1 : drop }; }
+    map marks { type ipv6_addr : mark; elements = { fe80::1 : 0x10, ::1 : 0x20 }; }
+    map counted { type mark : counter; elements = { 0x1 : \"web\" }; }
+    chain other { counter packets 3 bytes 4; }
+    chain in { type filter hook input priority filter + 5; policy drop;
+        ct state established,related accept comment \"known\"
+        ct state vmap { invalid : drop, new : jump other }
+        iifname \"lo\" accept
+        meta l4proto tcp ip daddr 10.0.0.0/8 accept
+        ip saddr != { 10.0.0.0/8, 192.168.0.0/16 } drop
+        tcp dport { 22, 80-90 } accept
+        udp sport != 53 drop
+        ip saddr 10.1.2.0/23 limit rate over 5/second burst 10 packets log prefix \"x \" level info
+        ip6 saddr fe80::/10 accept
+        meta mark & 0x0000ff00 == 0x00001200 meta mark set 0x00000007
+        meta mark set meta mark | 0x00004000
+        ct mark set meta mark
+        fib daddr type local reject
+        add @banned { ip saddr timeout 10m }
+        ip saddr . meta l4proto . th dport @pairs counter name \"web\"
+        ip daddr . tcp dport vmap @dispatch
+        meta mark set ip6 saddr map @marks
+        quota over 10 mbytes drop
+    }
+    chain pre { type nat hook prerouting priority dstnat;
+        tcp dport 80 dnat ip to 10.0.0.1:8080
+        ip daddr 10.0.0.9 dnat ip to numgen random mod 2 map { 0 : 10.0.0.1, 1 : 10.0.0.2 }
+        tcp dport 82 redirect to :8082
+    }
+    chain post { type nat hook postrouting priority srcnat - 1; ip saddr 10.0.0.0/8 masquerade fully-random; }
+}";
+
+#[test]
+fn a_ruleset_prints_as_nft_lists_it() {
+    NetNs::new().run(|| {
+        nft(LISTED);
+        client().apply(&operations()[..1]).unwrap();
+        let printed = client().ruleset().unwrap().to_string();
+        let (printed, listed) = (sorted(&printed), sorted(&listing()));
+        let different: Vec<_> = printed
+            .lines()
+            .filter(|line| listed.lines().all(|other| other != *line))
+            .collect();
+        assert!(different.is_empty(), "{different:#?}\n{listed}");
+        assert_eq!(printed, listed);
+    });
 }

@@ -79,7 +79,7 @@ impl File {
                     };
                     let data = if rest.len() > 1 {
                         [
-                            first.splitn(2, &format!("{kind} ")).nth(1).unwrap_or_default(),
+                            first.split_once(&format!("{kind} ")).map_or("", |(_, data)| data),
                             &rest[..rest.len() - 1].join(";"),
                         ]
                         .join(";")

@@ -94,7 +94,8 @@ impl Connection {
     }
 }
 
-#[cfg(all(test, feature = "fake"))]
+#[cfg(test)]
+#[cfg(feature = "fake")]
 mod tests {
     use super::*;
     use crate::{Errno, Script};

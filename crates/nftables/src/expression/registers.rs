@@ -1,8 +1,7 @@
 //! Which registers an expression reads and writes.
 
-use crate::expression::{
-    ConnectionTrackingKey, Expression, FibResult, MetaKey, RouteKey, SocketKey, XfrmKey,
-};
+use crate::expression::lengths::{ct_length, meta_length};
+use crate::expression::{Expression, FibResult, RouteKey, SocketKey, XfrmKey};
 use crate::register::Register;
 use crate::set::{MapData, Set};
 use crate::uapi::{IFNAMSIZ, NFPROTO_IPV6};
@@ -129,52 +128,4 @@ impl Expression {
 
 fn address_length(family: u32) -> u32 {
     if family == u32::from(NFPROTO_IPV6) { 16 } else { 4 }
-}
-
-/// The length of metadata in bytes.
-pub(crate) fn meta_length(key: MetaKey) -> u32 {
-    match key {
-        MetaKey::NetworkProtocol
-        | MetaKey::TransportProtocol
-        | MetaKey::PacketType
-        | MetaKey::Trace
-        | MetaKey::SecurityPath
-        | MetaKey::Day
-        | MetaKey::BridgeRoute => 1,
-        MetaKey::Protocol
-        | MetaKey::InputType
-        | MetaKey::OutputType
-        | MetaKey::InputBridgeVlan
-        | MetaKey::InputBridgeVlanProtocol => 2,
-        MetaKey::Time => 8,
-        MetaKey::InputName
-        | MetaKey::OutputName
-        | MetaKey::InputBridge
-        | MetaKey::OutputBridge
-        | MetaKey::InputKind
-        | MetaKey::OutputKind
-        | MetaKey::InputSlaveName => 16,
-        _ => 4,
-    }
-}
-
-/// The length of a property in bytes; `None` if it depends on the family.
-pub(crate) fn ct_length(key: ConnectionTrackingKey) -> Option<u32> {
-    Some(match key {
-        ConnectionTrackingKey::Direction
-        | ConnectionTrackingKey::NetworkProtocol
-        | ConnectionTrackingKey::Protocol => 1,
-        ConnectionTrackingKey::SourcePort
-        | ConnectionTrackingKey::DestinationPort
-        | ConnectionTrackingKey::Zone => 2,
-        ConnectionTrackingKey::Packets
-        | ConnectionTrackingKey::Bytes
-        | ConnectionTrackingKey::AveragePacket => 8,
-        ConnectionTrackingKey::Helper
-        | ConnectionTrackingKey::Labels
-        | ConnectionTrackingKey::SourceIp6
-        | ConnectionTrackingKey::DestinationIp6 => 16,
-        ConnectionTrackingKey::Source | ConnectionTrackingKey::Destination => return None,
-        _ => 4,
-    })
 }

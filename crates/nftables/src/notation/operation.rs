@@ -2,7 +2,11 @@
 
 use std::fmt;
 
+use super::ruleset::write_base;
+use crate::element::Element;
 use crate::operation::{Flush, Item, ItemKey, Operation};
+use crate::set::MapData;
+use crate::verdict::Data;
 
 /// An operation without its elements and expressions, for errors: at most a few hundred bytes.
 #[derive(Clone, Copy, Debug)]
@@ -74,4 +78,54 @@ impl fmt::Display for OneElement<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// As a command of `nft`, with elements and expressions. Fields of sets need the set, so elements and lookups are printed as far as that is
+/// possible without.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Brief(self).fmt(f)?;
+        match self {
+            Operation::Insert(rule) | Operation::Replace(_, rule) => write!(f, " {rule}"),
+            Operation::Add(item) | Operation::Create(item) => match item {
+                Item::Rule(rule) => write!(f, " {rule}"),
+                Item::Chain(chain) => match &chain.base {
+                    Some(base) => {
+                        f.write_str(" { ")?;
+                        write_base(f, chain.key.table.family, base)?;
+                        f.write_str(" }")
+                    }
+                    None => Ok(()),
+                },
+                Item::Elements(elements) => write_elements(f, &elements.elements),
+                Item::Set(set) => {
+                    write!(f, " {{ type {}", set.key_types)?;
+                    match set.data {
+                        None => {}
+                        Some(MapData::Values { types, .. }) => write!(f, " : {types}")?,
+                        Some(MapData::Verdicts) => f.write_str(" : verdict")?,
+                        Some(MapData::Objects(kind)) => write!(f, " : {kind}")?,
+                    }
+                    f.write_str("; }")
+                }
+                Item::Table(_) | Item::Object(_) | Item::Flowtable(_) => Ok(()),
+            },
+            Operation::Delete(ItemKey::Elements(elements))
+            | Operation::Destroy(ItemKey::Elements(elements)) => write_elements(f, &elements.elements),
+            Operation::Delete(_) | Operation::Destroy(_) | Operation::Flush(_) => Ok(()),
+        }
+    }
+}
+
+fn write_elements(f: &mut fmt::Formatter<'_>, elements: &[Element]) -> fmt::Result {
+    f.write_str(" {")?;
+    for (index, element) in elements.iter().enumerate() {
+        write!(f, "{} {}", if index > 0 { "," } else { "" }, element.key)?;
+        match &element.data {
+            Some(Data::Value(value)) => write!(f, " : {value}")?,
+            Some(Data::Verdict(verdict)) => write!(f, " : {verdict}")?,
+            None => {}
+        }
+    }
+    f.write_str(" }")
 }
