@@ -122,6 +122,7 @@ const NEVER_COMPILED: &[(&str, &[&str])] = &[
             "kernlink-dummylink",
             "kernlink-conntrack",
             "kernlink-iptables-restore",
+            "kernlink-nftables",
         ],
     ),
     (

@@ -376,45 +376,6 @@ impl Connection {
         }
     }
 
-    /// Executes the requests of a batch in one send, as netfilter does with those of a transaction: all or none. The first and the last one
-    /// are those that begin and end it. Returns the first refusal.
-    ///
-    /// Each of the others has `NLM_F_ACK`. Before Linux 6.10 the kernel acknowledges neither the begin nor the end
-    /// ([commit](https://git.kernel.org/torvalds/c/bf2ac490d28c)).
-    pub(crate) fn execute_transaction(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        self.finish_unread_dump()?;
-        let sequence = self.take_sequences(batch.len());
-        let last = batch.len().saturating_sub(2);
-        for index in 0..batch.len() {
-            let message = batch.start(index)..batch.start(index + 1);
-            let more_flags = if (1..=last).contains(&index) { NLM_F_ACK } else { 0 };
-            if let Some(message) = batch.bytes.get_mut(message) {
-                message::set_sequence(message, sequence.wrapping_add(index as u32), more_flags);
-            }
-        }
-        self.transport.send(&batch.bytes)?;
-        loop {
-            let Some(length) = self.transport.receive(&mut self.buffer, self.timeout)? else {
-                return Err(Error::TimedOut);
-            };
-            let mut rest = self.buffer.get(..length).unwrap_or(&[]);
-            while let Some(received) = message::take_message(&mut rest) {
-                let received = received?;
-                let index = received.sequence.wrapping_sub(sequence) as usize;
-                if index >= batch.len() || received.message_type != NLMSG_ERROR {
-                    continue;
-                }
-                // Answers to the other requests are skipped by the next one: they have other sequence numbers.
-                let acknowledgement = message::acknowledgement(&received)?;
-                let warning = acknowledgement.outcome.map_err(Error::Refused)?;
-                keep_warning(&mut self.warnings, warning);
-                if index == last {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
     fn send_one(
         &mut self,
         message_type: u16,

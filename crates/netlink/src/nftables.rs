@@ -294,7 +294,10 @@ fn transaction(
     batch.push(BATCH_BEGIN, 0, mark)?;
     push(&mut batch)?;
     batch.push(BATCH_END, 0, mark)?;
-    connection.execute_transaction(&mut batch)
+    let mut refused = connection.execute_transaction(&mut batch)?.into_iter();
+    refused
+        .next()
+        .map_or(Ok(()), |request| Err(Error::Refused(request.refusal)))
 }
 
 fn write_table(writer: &mut AttributeWriter<'_>, family: u8, name: &str) {
