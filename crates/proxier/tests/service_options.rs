@@ -432,7 +432,7 @@ fn iptables_mode_does_not_serve_external_ips_that_the_configuration_ignores() {
     for ignores in [false, true] {
         let mut config = iptables_mode::Config::new("node-a");
         config.services.ignore_external_ips = ignores;
-        let mut proxier = iptables_mode::Proxier::new(&&config, iptables_mode::Kernel::fake()).unwrap();
+        let mut proxier = iptables_mode::Proxier::new(&config, iptables_mode::Kernel::fake()).unwrap();
         let mut with_ips = service("a", "10.96.0.1");
         with_ips.external_ips = vec!["203.0.113.7".to_owned()];
         let change = Change::Services(ObjectChange::Upsert(with_ips));

@@ -10,7 +10,7 @@
 //! ends instead if that is the health or the metrics server.
 //!
 //! A connection has one request. All servers together have a limited number of connections, whose clients may be hostile: see
-//! [`Connections`].
+//! `Connections`.
 
 mod checks;
 mod connections;

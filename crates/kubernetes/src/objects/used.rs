@@ -1,8 +1,9 @@
-//! The fields of API objects that a service proxy uses. Nothing in any other field has an effect, of whatever type it is: the API server stores
+//! The fields of API objects that a service proxy uses. Nothing in any other field has an effect, of any type: the API server stores
 //! objects that the types of a client library refuse, and later versions of Kubernetes have more fields.
 
 use serde_json::Value;
 
+use self::Used::{Fields, Items, Names, Value as All};
 use super::service::is_relevant;
 
 /// The part of a value that is used.
@@ -16,8 +17,6 @@ pub(super) enum Used {
     /// Labels or annotations that a service proxy may use.
     Names,
 }
-
-use self::Used::{Fields, Items, Names, Value as All};
 
 pub(super) const SERVICE: Used = Fields(&[
     ("metadata", METADATA),

@@ -43,7 +43,7 @@ pub enum WatchError {
     /// Notifications of nf_tables.
     #[error("cannot watch the rules of nf_tables")]
     Rules(#[source] kernlink_netlink::Error),
-    /// The name of the dummy link is invalid; see [`Config::dummy_link`].
+    /// The name of the dummy link is invalid; see `dummy_link` of the configuration.
     #[error("invalid name of the dummy link `{0}`; valid: 1 to 15 bytes without `/` and white space")]
     InvalidLink(Box<str>),
     /// The system cannot start a thread or wait for events.
