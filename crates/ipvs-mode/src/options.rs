@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernlink_ipvs::{Scheduler, SchedulerFlags};
-use kernlink_services::escape::excerpt;
+use kernlink_services::escape::{MAX_TEXT, excerpt, excerpt_of};
 use kernlink_services::model::options::{ANNOTATION_PREFIX as PREFIX, annotation_field};
 use kernlink_services::{Config, Options, Protocol, Reason, Service, ServiceType};
 
@@ -80,7 +80,7 @@ fn read(
     let mut given = Given::default();
     for (name, value) in &annotations.data_path {
         if let Err(problem) = take(&mut options, &mut given, name, value) {
-            let problem = format!("{}; ignored", excerpt(&problem));
+            let problem = format!("{}; ignored", excerpt_of(&problem, 3 * MAX_TEXT));
             report(Reason::invalid(annotation_field(name), value, &problem));
         }
     }
@@ -347,7 +347,7 @@ mod tests {
         let long = "x".repeat(200_000);
         for name in ["scheduler", "scheduler-flags", "one-packet", "forwarding-method"] {
             let reported = reported(&[(name, &long)]);
-            assert!(reported.len() == 1 && reported[0].len() < 500, "{name}");
+            assert!(reported.len() == 1 && reported[0].len() < 6 * MAX_TEXT, "{name}");
         }
     }
 

@@ -183,7 +183,8 @@ fn replaced(make: fn(usize) -> Value, path: &str, value: &Value) {
 }
 
 /// Maps in which unknown names are ignored.
-const MAPS: [&str; 4] = [
+const MAPS: [&str; 5] = [
+    "/metadata/labels",
     "/endpoints/0/conditions",
     "/endpoints/0/hints",
     "/endpoints/0/hints/forZones/0",

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use kernlink_base::Family;
 
-use crate::escape::{EscapeWriter, excerpt};
+use crate::escape::{EscapeWriter, MAX_TEXT, excerpt, excerpt_of};
 use crate::model::options::{annotation_field, known_annotations};
 use crate::model::{FrontendKind, ServicePortName};
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
@@ -270,10 +270,13 @@ impl Reason {
         Reason::Invalid {
             field: field.into(),
             value: excerpt(value).into_owned(),
-            problem: excerpt(problem).into_owned(),
+            problem: excerpt_of(problem, MAX_PROBLEM).into_owned(),
         }
     }
 }
+
+/// The largest number of bytes of a problem in an event: it may quote several values.
+const MAX_PROBLEM: usize = 4 * MAX_TEXT;
 
 /// The largest number of events about one object that are kept.
 pub const MAX_EVENTS: usize = 10;

@@ -16,7 +16,7 @@ use kernlink_base::Family;
 
 use super::annotation_policy::AnnotationPolicy;
 use crate::duration::{GoDuration, parse_go_duration};
-use crate::escape::excerpt;
+use crate::escape::{MAX_TEXT, excerpt, excerpt_of};
 use crate::event::Reason;
 use crate::source::{Service, SessionAffinity};
 
@@ -206,7 +206,7 @@ pub(crate) fn options(
         match set(&mut options, name, value.trim()) {
             Ok(()) => has_affinity_mask |= name == "affinity-mask",
             Err(problem) => {
-                let problem = format!("{}; ignored", excerpt(&problem));
+                let problem = format!("{}; ignored", excerpt_of(&problem, 3 * MAX_TEXT));
                 report(Reason::invalid(annotation_field(name), value, &problem));
             }
         }
@@ -344,13 +344,13 @@ mod tests {
             for value in &values {
                 let (_, reported) = read(&[(name, value)]);
                 let longest = reported.iter().map(String::len).max();
-                assert!(longest.is_none_or(|length| length < 700), "{name}: {longest:?}");
+                assert!(longest.is_none_or(|length| length < 6 * MAX_TEXT), "{name}: {longest:?}");
             }
         }
         // The second of two equal long names.
         let twice = format!("{long}:1,{long}:2");
         let (_, reported) = read(&[("weights", &twice)]);
-        assert!(reported[0].contains("occurs more than once") && reported[0].len() < 700);
+        assert!(reported[0].contains("occurs more than once") && reported[0].len() < 6 * MAX_TEXT);
     }
 
     #[test]
