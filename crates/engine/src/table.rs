@@ -269,8 +269,10 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
 
     /// The dirty keys, in no particular order; some may occur twice.
     pub fn dirty_keys(&self) -> impl Iterator<Item = &K> {
-        let known = self.desired.keys().chain(self.observed.keys());
-        self.dirty.iter().chain(known.filter(|_| self.is_all_dirty))
+        let all = self
+            .is_all_dirty
+            .then(|| self.desired.keys().chain(self.observed.keys()));
+        self.dirty.iter().chain(all.into_iter().flatten())
     }
 
     /// The dirty keys with their values, sorted.
@@ -522,5 +524,20 @@ mod tests {
         assert_eq!(changed(&table), [2, 4]);
         table.clear_dirty();
         assert_eq!(changed(&table), [0; 0]);
+    }
+
+    #[test]
+    fn the_dirty_keys_are_found_without_visiting_the_others() {
+        let mut table: Table<u32, u32> = Table::default();
+        for key in 0..10_000 {
+            table.set(key, Some(key), Subject::DataPath);
+        }
+        assert_eq!(table.dirty_keys().count(), 10_000);
+        table.clear_dirty();
+        // An iterator that skips keys does not know how many it returns at most.
+        assert_eq!(table.dirty_keys().size_hint(), (0, Some(0)));
+        table.set_dirty(7);
+        assert_eq!(table.dirty_keys().size_hint(), (1, Some(1)));
+        assert_eq!(table.dirty_keys().collect::<Vec<_>>(), [&7]);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Source: `syncProxyRules` in `pkg/proxy/iptables/proxier.go` of Kubernetes v1.36.3.
 
+use std::sync::LazyLock;
+
 use kernlink_iptables_restore::matches::{AddressType, ConntrackMatch, ConntrackState, ConntrackStates};
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
 use kernlink_iptables_restore::{ChainName, Condition, Match, Network, Rule, Table, Target};
@@ -116,7 +118,12 @@ impl FixedChain {
 /// The jumps of a family, in the order in which kube-proxy inserts them at the top: the last one of a chain is its first rule.
 ///
 /// Those to `KUBE-FIREWALL` are also written for IPv6 by kube-proxy, to a chain that stays empty.
-pub(super) fn jumps() -> Vec<Jump> {
+pub(super) fn jumps() -> &'static [Jump] {
+    static JUMPS: LazyLock<Vec<Jump>> = LazyLock::new(new_jumps);
+    &JUMPS
+}
+
+fn new_jumps() -> Vec<Jump> {
     let external = "kubernetes externally-visible service portals";
     let portals = "kubernetes service portals";
     let firewall = "kubernetes load balancer firewall";

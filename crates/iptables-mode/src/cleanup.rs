@@ -97,5 +97,5 @@ fn is_removed(chain: FixedChain) -> bool {
 fn owned_jumps() -> Vec<Jump> {
     let firewall = FixedChain::FilterFirewall.name();
     let is_owned = |jump: &Jump| jump.rule.target.as_ref().and_then(|to| to.chain()) != Some(&firewall);
-    jumps().into_iter().filter(is_owned).collect()
+    jumps().iter().filter(|jump| is_owned(jump)).cloned().collect()
 }

@@ -113,7 +113,7 @@ fn jump_lines(family: Family) -> Vec<String> {
         Family::Ipv4 => "iptables",
         Family::Ipv6 => "ip6tables",
     };
-    let jumps = jumps().into_iter();
+    let jumps = jumps().iter();
     jumps
         .map(|jump| {
             let rule = jump.rule.render(Style::KUBE_PROXY).replace('"', "");

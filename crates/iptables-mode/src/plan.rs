@@ -248,7 +248,7 @@ fn is_firewall_unknown(state: &State, family: Family) -> bool {
 }
 
 fn missing_jumps(state: &State, family: Family) -> Vec<(usize, Jump)> {
-    let jumps = jumps().into_iter().enumerate();
+    let jumps = jumps().iter().cloned().enumerate();
     jumps
         .filter(|(position, _)| !state.has_jump(family, *position))
         .collect()

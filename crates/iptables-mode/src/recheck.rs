@@ -124,10 +124,10 @@ fn damaged_table(state: &mut State, kernel: &mut Kernel, family: Family) -> Opti
     let reads_one = has_many_chains(state, family) && kernel.rules.variant(family) == Some(Variant::Legacy);
     let turn = state.next_turn(family);
     let mut watched: BTreeMap<(Table, ChainName), Watched<'_>> = BTreeMap::new();
-    for (position, jump) in jumps().into_iter().enumerate() {
+    for (position, jump) in jumps().iter().enumerate() {
         if state.has_jump(family, position) {
             let place = watched.entry((jump.table, jump.chain)).or_default();
-            place.jumps.push(jump.rule);
+            place.jumps.push(jump.rule.clone());
         }
     }
     for (chain, recorded) in state.fixed(family).iter().filter(|(chain, _)| !chain.is_shared()) {

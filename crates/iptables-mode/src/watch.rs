@@ -26,7 +26,7 @@ impl Watchable for Config {
     fn watched(&self) -> Result<Watched<Key>, WatchError> {
         let fixed = FixedChain::ALL.into_iter().filter(|chain| !chain.is_shared());
         let fixed = fixed.map(|chain| (chain.table(), chain.text().into()));
-        let built_in = jumps().into_iter();
+        let built_in = jumps().iter();
         let built_in = built_in.map(|jump| (jump.table, jump.chain.as_str().into()));
         let key = |changed| match changed {
             Changed::Rules(family) => Key::Fixed(family),

@@ -344,7 +344,10 @@ mod tests {
             for value in &values {
                 let (_, reported) = read(&[(name, value)]);
                 let longest = reported.iter().map(String::len).max();
-                assert!(longest.is_none_or(|length| length < 6 * MAX_TEXT), "{name}: {longest:?}");
+                assert!(
+                    longest.is_none_or(|length| length < 6 * MAX_TEXT),
+                    "{name}: {longest:?}"
+                );
             }
         }
         // The second of two equal long names.
