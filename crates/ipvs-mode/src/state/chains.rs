@@ -112,7 +112,12 @@ impl State {
     pub(crate) fn release_former(&mut self, family: Family) {
         let chains = &self.chains[family.index()];
         let is_written = matches!(chains.observed, ObservedRules::Written(_));
-        if chains.former.is_none() || !chains.is_in_place || !is_written {
+        // What the next plan compares, so that it is not due again after it.
+        let is_planned = self.retired.is_none()
+            && self.managed.contains(&family)
+            && !chains.is_unread
+            && self.are_rule_sets_known(family);
+        if chains.former.is_none() || !chains.is_in_place || !is_written || !is_planned {
             return;
         }
         let unserved = self.unserved(family);
@@ -125,8 +130,9 @@ impl State {
 
     /// Whether the next sync removes rules of iptables mode.
     pub(crate) fn releases_former(&self) -> bool {
-        let mut chains = self.chains.iter();
-        chains.any(|chains| chains.is_dirty && chains.former.is_some() && chains.is_in_place)
+        let mut chains = self.chains.iter().filter(|chains| !chains.is_unread);
+        self.retired.is_none()
+            && chains.any(|chains| chains.is_dirty && chains.former.is_some() && chains.is_in_place)
     }
 
     /// The frontends of a family that IPVS does not serve although it should.
