@@ -10,7 +10,9 @@ pub use kernlink_iptables_mode as iptables_mode;
 pub use kernlink_ipvs_mode as ipvs_mode;
 #[cfg(feature = "kubernetes")]
 pub use kernlink_kubernetes as kubernetes;
-#[cfg(any(feature = "ipvs", feature = "iptables"))]
+#[cfg(any(feature = "ipvs", feature = "iptables", feature = "userspace"))]
 pub use kernlink_netfilter as netfilter;
-#[cfg(any(feature = "ipvs", feature = "iptables"))]
+#[cfg(any(feature = "ipvs", feature = "iptables", feature = "userspace"))]
 pub use kernlink_netfilter::watch;
+#[cfg(feature = "userspace")]
+pub use kernlink_userspace as userspace;
