@@ -350,7 +350,7 @@ fn all_invalid_fields_of_a_service_are_reported() {
             "spec.internalTrafficPolicy: \"Zone\" is not Cluster or Local; the default is used",
             "spec.healthCheckNodePort: -1 is not a port (1 to 65535)",
             "spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86401 is not a number of seconds from 1 to 86400",
-            "status.loadBalancer.ingress[1].ipMode: \"vip\" is not VIP or Proxy; the default is used",
+            "status.loadBalancer.ingress[1].ipMode: \"vip\" is not VIP or Proxy; the address is not served",
         ]
     );
 }
@@ -537,7 +537,7 @@ mod used_fields {
         assert_eq!(service.internal_traffic_policy, TrafficPolicy::Cluster);
         assert_eq!(service.external_traffic_policy, TrafficPolicy::Cluster);
         assert_eq!(service.ip_families.len(), 1);
-        assert_eq!(service.ingress[0].mode, IngressMode::Vip);
+        assert_eq!(service.ingress[0].mode, IngressMode::Proxy);
         let ports: Vec<(u16, Protocol)> = service
             .ports
             .iter()

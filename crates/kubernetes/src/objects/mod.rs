@@ -67,8 +67,9 @@ impl Converter {
 
     /// Converts a Service.
     ///
-    /// - An unknown value of `type`, `sessionAffinity`, `internalTrafficPolicy`, `externalTrafficPolicy` or `ipMode` is the default of the
-    ///   field, as in kube-proxy; a port with an unknown protocol is ignored. Any other invalid field makes the whole Service invalid.
+    /// - An unknown value of `type`, `sessionAffinity`, `internalTrafficPolicy` or `externalTrafficPolicy` is the default of the field, as in
+    ///   kube-proxy; an address with an unknown `ipMode` is not served, and a port with an unknown protocol is ignored. Any other invalid
+    ///   field makes the whole Service invalid.
     /// - A missing namespace is `default`.
     /// - Cluster IPs, external IPs, load balancer addresses and source ranges are kept as written.
     /// - Labels and annotations are kept only if a service proxy may use them: their prefix is `kernlink.io`, `kubernetes.io` or

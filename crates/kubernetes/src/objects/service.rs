@@ -143,15 +143,24 @@ fn read_affinity(spec: &api::ServiceSpec, errors: &mut FieldErrors) -> SessionAf
 }
 
 fn read_ingress(object: &api::LoadBalancerIngress, position: usize, errors: &mut FieldErrors) -> Ingress {
+    let mode = match object.ip_mode.as_deref().unwrap_or_default() {
+        "" | "VIP" => IngressMode::Vip,
+        "Proxy" => IngressMode::Proxy,
+        // As in kube-proxy: only VIP means that the node serves the address.
+        other => {
+            errors.ignore(
+                format_args!("status.loadBalancer.ingress[{position}].ipMode"),
+                format!(
+                    "{} is not VIP or Proxy; the address is not served",
+                    super::quoted(other)
+                ),
+            );
+            IngressMode::Proxy
+        }
+    };
     Ingress {
         ip: object.ip.clone().unwrap_or_default(),
-        mode: one_of(
-            object.ip_mode.as_ref(),
-            format_args!("status.loadBalancer.ingress[{position}].ipMode"),
-            &[("VIP", IngressMode::Vip), ("Proxy", IngressMode::Proxy)],
-            "VIP or Proxy",
-            errors,
-        ),
+        mode,
     }
 }
 
