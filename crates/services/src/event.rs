@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use kernlink_base::Family;
 
 use crate::escape::{EscapeWriter, MAX_TEXT, excerpt, excerpt_of};
-use crate::model::options::{annotation_field, known_annotations};
+use crate::model::annotation::{annotation_field, known_annotations};
 use crate::model::{FrontendKind, ServicePortName};
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::options::{annotation_field, is_known_annotation, known_annotations};
+use super::annotation::{annotation_field, is_known_annotation, known_annotations};
 use crate::event::Reason;
 
 /// Which options Services may set by annotations. The default permits all of them to every Service: an option concerns the traffic of

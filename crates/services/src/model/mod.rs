@@ -3,9 +3,11 @@
 //! The model has the objects of all sources and the facts of this node. It resolves a Service to one [`ServicePort`] per port and
 //! family. For every change it determines the affected Services; indexes make the cost of this independent of the number of Services.
 
+pub(crate) mod annotation;
 mod annotation_policy;
 mod endpoint;
 mod endpoints;
+mod frontend_kind;
 mod index;
 mod node_facts;
 mod objects;
@@ -14,6 +16,7 @@ mod other_nodes;
 mod port_spec;
 mod resolution;
 mod service_port;
+mod service_port_name;
 mod service_spec;
 mod topology;
 
@@ -25,16 +28,15 @@ use std::sync::Arc;
 use kernlink_base::Family;
 
 pub use self::annotation_policy::AnnotationPolicy;
+pub use self::frontend_kind::FrontendKind;
 use self::index::ServiceIndex;
 pub use self::node_facts::{InterfaceAddress, NodeFacts};
 use self::objects::{Changed, Objects};
 pub use self::options::{AffinityMask, Options, Weights};
 use self::other_nodes::OtherNodes;
 use self::port_spec::PortSpec;
-pub use self::port_spec::{ServicePortKey, ServicePortName};
-pub use self::service_port::{
-    ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort,
-};
+pub use self::service_port::{ChosenEndpoint, ChosenEndpoints, Frontend, HealthCheck, ServicePort};
+pub use self::service_port_name::{ServicePortKey, ServicePortName};
 pub use self::service_spec::ExclusionReason;
 use self::service_spec::ServicePorts;
 use crate::config::{Config, NodePortAddresses};

@@ -14,21 +14,14 @@ use std::time::Duration;
 
 use kernlink_base::Family;
 
+pub use super::annotation::{
+    ANNOTATION_PREFIX, DATA_PATH_ANNOTATIONS, annotation_field, is_known_annotation, known_annotations,
+};
 use super::annotation_policy::AnnotationPolicy;
 use crate::duration::{GoDuration, parse_go_duration};
 use crate::escape::{MAX_TEXT, excerpt, excerpt_of};
 use crate::event::Reason;
 use crate::source::{Service, SessionAffinity};
-
-/// The prefix of all annotations of kernlink.
-pub const ANNOTATION_PREFIX: &str = "kernlink.io/";
-
-/// The annotations, without the prefix, that data paths interpret.
-pub const DATA_PATH_ANNOTATIONS: [&str; 4] =
-    ["forwarding-method", "one-packet", "scheduler", "scheduler-flags"];
-
-/// The annotations, without the prefix, that are interpreted here.
-const ANNOTATIONS: [&str; 3] = ["affinity-mask", "drain-timeout", "weights"];
 
 /// The greatest [`Options::drain_timeout`], 2 147 483 seconds or about 24 days: the longest timeout of an entry in a set of the kernel.
 pub const MAX_DRAIN_TIMEOUT: Duration = Duration::from_secs(2_147_483);
@@ -37,20 +30,6 @@ pub const MAX_DRAIN_TIMEOUT: Duration = Duration::from_secs(2_147_483);
 #[must_use]
 pub fn is_drain_timeout(timeout: Duration) -> bool {
     timeout.subsec_nanos() == 0 && timeout <= MAX_DRAIN_TIMEOUT
-}
-
-/// Whether there is an annotation with this name (without the prefix).
-#[must_use]
-pub fn is_known_annotation(name: &str) -> bool {
-    ANNOTATIONS.contains(&name) || DATA_PATH_ANNOTATIONS.contains(&name)
-}
-
-/// All annotations without the prefix, sorted and separated by commas.
-#[must_use]
-pub fn known_annotations() -> String {
-    let mut names = [&ANNOTATIONS[..], &DATA_PATH_ANNOTATIONS].concat();
-    names.sort_unstable();
-    names.join(", ")
 }
 
 /// Options of a Service beyond its Kubernetes fields.
@@ -220,12 +199,6 @@ pub(crate) fn options(
     Arc::new(options)
 }
 
-/// The path of an annotation in its Service, for events: `metadata.annotations[kernlink.io/weights]`.
-#[must_use]
-pub fn annotation_field(name: &str) -> String {
-    format!("metadata.annotations[{ANNOTATION_PREFIX}{name}]")
-}
-
 fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
     match name {
         "weights" => options.weights = Weights::parse(value)?,
@@ -250,6 +223,7 @@ fn drain_timeout(value: &str) -> Result<Option<Duration>, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::annotation::ANNOTATIONS;
     use super::*;
     use crate::config::Config;
     use crate::event;

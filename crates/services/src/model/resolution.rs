@@ -7,10 +7,9 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::endpoint::Endpoint;
+use super::frontend_kind::FrontendKind;
 use super::port_spec::PortSpec;
-use super::service_port::{
-    ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort,
-};
+use super::service_port::{ChosenEndpoint, ChosenEndpoints, Frontend, HealthCheck, ServicePort};
 use super::{Model, endpoints, topology};
 use crate::event::{self, AddressScope, Event, Reason};
 use crate::source::{EndpointSlice, ObjectName};

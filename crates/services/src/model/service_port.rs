@@ -1,6 +1,5 @@
 //! The result of resolution: the frontends and endpoints of a service port.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -8,8 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
 
+use super::frontend_kind::FrontendKind;
 use super::options::Options;
-use super::port_spec::ServicePortKey;
+use super::service_port_name::ServicePortKey;
 use crate::event::Event;
 use crate::source::{ObjectName, Protocol, TrafficPolicy};
 
@@ -62,45 +62,6 @@ pub struct Frontend {
     pub admits_node: bool,
     /// Whether an interface of this node has the address, see [`Services::set_interface_addresses`](crate::Services::set_interface_addresses).
     pub is_node_address: bool,
-}
-
-/// The field that the address of a frontend is from. See [`precedence`](Self::precedence) for the order in arbitration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FrontendKind {
-    /// `clusterIPs`.
-    ClusterIp,
-    /// `externalIPs`.
-    ExternalIp,
-    /// `status.loadBalancer.ingress`.
-    LoadBalancer,
-    /// `nodePort` at an address of this node.
-    NodePort,
-}
-
-impl FrontendKind {
-    /// The position of the kind in arbitration: of several Services with one address, port and protocol, that with the lowest position
-    /// owns it, regardless of age. Cluster IPs (0) and node ports (1) are allocated by the API server, which gives none to two Services.
-    /// Load-balancer IPs (2) are written by a controller. External IPs (3) are what a user of any namespace writes.
-    #[must_use]
-    pub fn precedence(self) -> u8 {
-        match self {
-            FrontendKind::ClusterIp => 0,
-            FrontendKind::NodePort => 1,
-            FrontendKind::LoadBalancer => 2,
-            FrontendKind::ExternalIp => 3,
-        }
-    }
-}
-
-impl fmt::Display for FrontendKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FrontendKind::ClusterIp => "cluster IP",
-            FrontendKind::ExternalIp => "external IP",
-            FrontendKind::LoadBalancer => "load-balancer IP",
-            FrontendKind::NodePort => "node port",
-        })
-    }
 }
 
 /// The endpoints of a service port, chosen for each traffic policy as in kube-proxy.

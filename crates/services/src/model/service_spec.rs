@@ -11,7 +11,8 @@ use ipnet::IpNet;
 use kernlink_base::Family;
 
 use super::options::{self, Options};
-use super::port_spec::{PortSpec, ServicePortName, ServiceSpec};
+use super::port_spec::{PortSpec, ServiceSpec};
+use super::service_port_name::ServicePortName;
 use crate::address::{parse_address, parse_net};
 use crate::config::Config;
 use crate::event::{self, Event, Reason};
