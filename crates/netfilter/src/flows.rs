@@ -1,5 +1,7 @@
 //! Stale UDP flows: which flows one pass over the table of connection tracking deletes, and reading the flows that exist.
 
+mod tracked;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 use kernlink_conntrack::{Conntrack, Error, Filter, Flow, FlowKey, Protocol, StaleFilter, Status};
 use kernlink_services::Family;
 
-pub use super::tracked_flows::{Reading, TrackedFlows};
+pub use self::tracked::{Reading, TrackedFlows};
 
 /// The zone of the flows that IPVS and the rules use. Flows of other zones are foreign.
 const ZONE: u16 = 0;

@@ -14,7 +14,6 @@ mod processors;
 mod removal;
 mod rules;
 mod sysctls;
-mod tracked_flows;
 pub mod watch;
 
 pub use self::conntrack::CONNTRACK_BUCKETS;

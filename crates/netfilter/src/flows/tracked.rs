@@ -8,7 +8,7 @@ use kernlink_conntrack::Error;
 use kernlink_engine::unreadable::FLOWS_UNREADABLE;
 use kernlink_services::{Event, Family};
 
-use super::flows::DeleteFlows;
+use super::DeleteFlows;
 
 /// What a data path knows about the UDP flows in connection tracking.
 ///
