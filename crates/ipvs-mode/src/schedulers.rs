@@ -10,14 +10,12 @@ use kernlink_ipvs::{Ipvs, Scheduler};
 use kernlink_services::model::options::annotation_field;
 use kernlink_services::{Event, Reason};
 
-use super::config::Config;
-
 /// The schedulers that Services may request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedulers {
     /// The default scheduler.
     default: Option<Scheduler>,
-    /// [`Config::service_schedulers`].
+    /// [`Config::service_schedulers`](crate::Config::service_schedulers).
     permitted: Option<BTreeSet<Scheduler>>,
     /// Those that the kernel would have to load for a request, as last read.
     not_loaded: BTreeSet<Scheduler>,
@@ -27,10 +25,9 @@ pub(crate) struct Schedulers {
 }
 
 impl Schedulers {
-    /// Takes the configuration, with the default scheduler that is in use.
-    pub(super) fn configure(&mut self, config: &Config, default: Scheduler) {
+    /// Takes the [schedulers of the configuration](crate::Config::service_schedulers), with the default scheduler that is in use.
+    pub(super) fn configure(&mut self, permitted: Option<&[Scheduler]>, default: Scheduler) {
         self.default = Some(default);
-        let permitted = config.service_schedulers.as_ref();
         self.permitted = permitted.map(|permitted| permitted.iter().copied().collect());
         self.failed.clear();
     }

@@ -176,7 +176,8 @@ impl State {
     /// Sets the desired values that depend on the configuration only.
     fn configure(&mut self) {
         self.defaults = Arc::new(self.config.defaults.usable());
-        self.schedulers.configure(&self.config, self.defaults.scheduler);
+        let permitted = self.config.service_schedulers.as_deref();
+        self.schedulers.configure(permitted, self.defaults.scheduler);
         self.managed.extend(&self.config.services.families);
         if let Some(link) = self.config.link().filter(|link| !self.links.is_desired(link)) {
             self.links.add(link, (), Subject::DataPath);
