@@ -4,11 +4,15 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use kernlink_kubernetes::Objects;
 use kernlink_kubernetes::manifest;
 
 use crate::stamp::Stamp;
+
+/// The name of a file in the folder.
+pub(super) type FileName = Arc<str>;
 
 /// Whether a file with this name is read.
 pub(super) fn is_manifest(name: &OsStr) -> bool {

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use kernlink_kubernetes::Objects;
 use kernlink_services::{Change, EndpointSlice, Kind, Node, ObjectChange, ObjectName, Service};
 
+use super::file::FileName;
 use super::problem::Problem;
-
-/// The name of a file in the folder.
-pub(super) type FileName = Arc<str>;
 
 type Key = (Kind, ObjectName);
 

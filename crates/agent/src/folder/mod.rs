@@ -25,7 +25,8 @@ use kernlink_kubernetes::Objects;
 use kernlink_kubernetes::manifest::Missing;
 use kernlink_services::Change;
 
-use self::index::{Difference, FileName, Index};
+use self::file::FileName;
+use self::index::{Difference, Index};
 pub(crate) use self::problem::Difference as ProblemDifference;
 pub use self::problem::{Place, Problem};
 pub use self::watch::{StartError, Watch};

@@ -9,7 +9,7 @@ use kernlink_kubernetes::manifest;
 use kernlink_services::escape::EscapeWriter;
 use kernlink_services::{Kind, ObjectName};
 
-use super::index::FileName;
+use super::file::FileName;
 
 /// Something that is invalid in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
