@@ -7,9 +7,9 @@ use kernlink_kernel_tests::programs::PROGRAMS;
 use serde::Deserialize;
 
 use crate::{
-    host, programs, provision,
+    host, programs,
+    provision::{self, inherited},
     step::{self, Records, Step, pass_through},
-    test::inherited,
     vm::{self, Vm},
     workspace::{BENCHES, Executable, Workspace},
 };

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    conformance, import_order, imports, layers, public_api,
+    circles, conformance, import_order, imports, layers, public_api,
     retry::retry,
     shape, snippets, words,
     workspace::{Workspace, output, succeed},
@@ -30,6 +30,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     };
     checks.one("dependencies between crates", || layers::check(workspace));
     checks.one("imports between modules", || imports::check(workspace));
+    checks.one("circles of imports", || circles::check(workspace));
     checks.one("words to avoid", || words::check(workspace));
     checks.one("order of imports", || import_order::check(workspace));
     checks.one("files of the kernel crates", || shape::check(workspace));

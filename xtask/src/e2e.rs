@@ -14,9 +14,9 @@ use kernlink_kernel_tests::programs::{PROGRAMS, Program};
 use serde::Deserialize;
 
 use crate::{
-    host, programs, provision,
+    host, programs,
+    provision::{self, inherited},
     step::{self, Records, Step, pass_through},
-    test::inherited,
     vm::{self, Vm},
     workspace::{Executable, KERNEL_TESTS, Workspace, output, succeed},
 };

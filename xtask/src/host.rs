@@ -3,20 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
-
-use crate::{
-    report::TierReport,
-    step::Step,
-    test::{Tier, run_here},
-    workspace::Workspace,
-};
-
-/// Runs the steps with `unshare`, so that objects that a test does not remove are not in the network of the host.
-pub(crate) fn run(workspace: &Workspace, steps: &[Step]) -> Result<TierReport> {
-    let steps: Vec<_> = steps.iter().map(in_private_namespace).collect();
-    run_here(workspace, Tier::Host.name(), &steps)
-}
+use crate::step::Step;
 
 /// The same step in a new network namespace. The namespace has only a loopback device, which is down.
 pub(crate) fn in_private_namespace(step: &Step) -> Step {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod circles;
 mod conformance;
 mod demo;
 mod e2e;

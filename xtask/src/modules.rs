@@ -91,6 +91,17 @@ impl Crate {
         self.modules.iter().map(|module| FullPath::in_crate(&module.path))
     }
 
+    /// The file of the innermost module of this crate that a path begins with. `None` for a path of another crate.
+    pub(crate) fn file_of(&self, path: &FullPath) -> Option<&Path> {
+        let (root, path) = path.0.split_first()?;
+        let modules = self
+            .modules
+            .iter()
+            .filter(|module| path.starts_with(&module.path));
+        let innermost = modules.max_by_key(|module| module.path.len())?;
+        (root == "crate").then_some(&innermost.file)
+    }
+
     /// All places that name something, except names of the module itself.
     pub(crate) fn references(&self) -> Vec<Reference> {
         let mut references = Vec::new();

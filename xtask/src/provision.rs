@@ -305,6 +305,28 @@ fn image(boot: &Path) -> Result<PathBuf> {
     bail!("no vmlinuz-* in {}", boot.display())
 }
 
+/// The part of the environment of this process that programs in the VM get.
+pub(crate) fn inherited() -> BTreeMap<String, String> {
+    let mut environment: BTreeMap<_, _> = std::env::vars()
+        .filter(|(name, _)| {
+            name.starts_with("KERNLINK_")
+                || name.starts_with("PROPTEST_")
+                || [
+                    "HOME",
+                    "LANG",
+                    "LC_ALL",
+                    "TERM",
+                    "RUST_BACKTRACE",
+                    "RUST_LOG",
+                    "CI",
+                ]
+                .contains(&name.as_str())
+        })
+        .collect();
+    environment.insert("PATH".to_owned(), search_path());
+    environment
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

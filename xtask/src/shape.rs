@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::{snippets::between, workspace::Workspace};
 
 /// The folders below `crates/`.
-const CRATES: [&str; 6] = [
+pub(crate) const CRATES: [&str; 6] = [
     "ipvs",
     "ipset",
     "iptables-restore",

@@ -74,7 +74,7 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) 
         let start = Instant::now();
         report.tiers.push(match tier {
             Tier::Unit => run_unit(workspace, &unit, &path)?,
-            Tier::Host => host::run(workspace, &kernel_steps(&kernel, Tier::Host, &[], &path)?)?,
+            Tier::Host => run_host(workspace, &kernel_steps(&kernel, Tier::Host, &[], &path)?)?,
             Tier::Vm => {
                 let all = kernel_steps(&kernel, Tier::Vm, &[], &path)?;
                 run_in_vm(workspace, vm_steps(all, &report), options)?
@@ -219,7 +219,7 @@ fn step(executable: &Executable, tier: Tier, path: &Path) -> Step {
         ("CARGO_PKG_NAME".to_owned(), executable.package.clone()),
         (TIER_VARIABLE.to_owned(), tier.name().to_owned()),
     ]);
-    environment.extend(inherited());
+    environment.extend(provision::inherited());
     environment.insert("PATH".to_owned(), path.to_string_lossy().into_owned());
     Step {
         name: executable.name(),
@@ -232,26 +232,10 @@ fn step(executable: &Executable, tier: Tier, path: &Path) -> Step {
     }
 }
 
-/// The part of the environment of this process that programs in the VM get.
-pub(crate) fn inherited() -> BTreeMap<String, String> {
-    let mut environment: BTreeMap<_, _> = std::env::vars()
-        .filter(|(name, _)| {
-            name.starts_with("KERNLINK_")
-                || name.starts_with("PROPTEST_")
-                || [
-                    "HOME",
-                    "LANG",
-                    "LC_ALL",
-                    "TERM",
-                    "RUST_BACKTRACE",
-                    "RUST_LOG",
-                    "CI",
-                ]
-                .contains(&name.as_str())
-        })
-        .collect();
-    environment.insert("PATH".to_owned(), provision::search_path());
-    environment
+/// Runs the steps with `unshare`, so that objects that a test does not remove are not in the network of the host.
+fn run_host(workspace: &Workspace, steps: &[Step]) -> Result<TierReport> {
+    let steps: Vec<_> = steps.iter().map(host::in_private_namespace).collect();
+    run_here(workspace, Tier::Host.name(), &steps)
 }
 
 fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> Result<TierReport> {
@@ -282,7 +266,7 @@ fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> R
 }
 
 /// Runs steps on this machine, one after the other.
-pub(crate) fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]) -> Result<TierReport> {
+fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]) -> Result<TierReport> {
     let folder = workspace.target().join(format!("xtask/{name}"));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;

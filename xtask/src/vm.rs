@@ -16,9 +16,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
     guest::{ERROR, FINISHED, JOB, Job, STARTED, STDERR_PREFIX},
-    provision,
+    provision::{self, inherited},
     step::{End, Group, Records, Step, Stream, pass_through},
-    test::inherited,
     workspace::Workspace,
 };
 

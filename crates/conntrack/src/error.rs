@@ -1,5 +1,7 @@
 //! Errors.
 
+// Circle of imports: an error holds the operation that failed, and the checks of an operation and of its parts return an error.
+
 use std::time::Duration;
 
 use kernlink_base::{Family, Protocol};

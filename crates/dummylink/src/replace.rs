@@ -1,5 +1,7 @@
 //! Replacing the addresses of a link.
 
+// Circle of imports: `DummyLinks` provides `replace` for every implementation.
+
 use crate::{
     Difference, DummyLinks, Error, LinkAddress, LinkName, LocalRoute, Operation, Ownership, Selection,
     difference,

@@ -12,6 +12,8 @@
 //! # }
 //! ```
 
+// Circle of imports: a value prints itself as `ipset` does, and the notation of the whole is put together from that of its parts.
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,5 +1,7 @@
 //! Errors.
 
+// Circle of imports: an error holds the edit that the kernel refused, and every part of an edit is checked with this error type.
+
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

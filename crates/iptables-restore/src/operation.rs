@@ -4,8 +4,6 @@ use std::fmt;
 
 use kernlink_base::Family;
 
-#[cfg(doc)]
-use crate::client::Iptables;
 use crate::desired::Jump;
 use crate::restore::Restore;
 use crate::rule::Rule;
@@ -24,7 +22,7 @@ pub enum Operation {
     Restore(Restore),
     /// Adds a rule to a chain unless the chain contains it: `iptables -C`, and `iptables -I` or `-A` if the check fails.
     ///
-    /// Needs no [`save`](Iptables::save), so it works in tables that `iptables-save` cannot print. Positions are coarser than
+    /// Needs no [`save`](crate::Iptables::save), so it works in tables that `iptables-save` cannot print. Positions are coarser than
     /// those of [`diff`](crate::diff): [`Position::First`](crate::Position::First) and
     /// [`Position::Before`](crate::Position::Before) insert the rule at the top, [`Position::Last`](crate::Position::Last) and
     /// [`Position::After`](crate::Position::After) append it.

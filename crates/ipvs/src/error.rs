@@ -1,5 +1,7 @@
 //! Errors.
 
+// Circle of imports: an error holds the operation that failed and the state of its modules, and the checks of an operation return an error.
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Sets and maps.
 
+// Circle of imports: a set has elements that are copied to others, and the key of an element names its set.
+
 use std::fmt;
 use std::time::Duration;
 

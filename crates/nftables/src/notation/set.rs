@@ -1,5 +1,7 @@
 //! Sets and elements as `nft` lists them.
 
+// Circle of imports: elements have expressions, and rules have anonymous sets.
+
 use std::fmt;
 
 use super::rule::Context;
