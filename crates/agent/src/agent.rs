@@ -496,7 +496,10 @@ impl Agent {
     fn show(&self, update: &Update) {
         let mut state = state::lock(&self.state);
         let is_changed = match update {
-            Update::Failed { kind, .. } => state.stale.on_failed(*kind, SystemTime::now()),
+            Update::Failed { kind, received, .. } => {
+                let since = received.unwrap_or_else(SystemTime::now);
+                state.stale.on_failed(*kind, since)
+            }
             Update::Recovered(kind) => state.stale.on_recovered(*kind),
             _ => false,
         };

@@ -51,7 +51,7 @@ impl ClusterObjects {
                     tracing::error!("{others} other invalid objects, or parts of them, stay as they were");
                 }
             }
-            Update::Failed { kind, problem } => {
+            Update::Failed { kind, problem, .. } => {
                 if self.fail(kind, &problem) {
                     tracing::error!(%kind, "cannot be read from the API server, what is known stays: {problem}; tried again");
                 } else {
@@ -145,6 +145,7 @@ mod tests {
             objects.receive(Update::Failed {
                 kind,
                 problem: problem(),
+                received: None,
             });
             let reason = Some("Node objects cannot be read: refused".to_owned());
             assert_eq!(objects.may_start(), Err(reason));
@@ -194,6 +195,7 @@ mod tests {
         objects.receive(Update::Failed {
             kind: Kind::Service,
             problem: "forbidden".to_owned(),
+            received: None,
         });
         let failed = Some("Service objects cannot be read: forbidden".to_owned());
         assert_eq!(objects.may_start(), Err(failed));

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use kernlink_proxier::metrics::prometheus::{self, GaugeVec, Opts, Registry};
 use kernlink_services::Kind;
 
-/// The kinds of objects that cannot be read from the API server, each with the time of the first attempt that failed. The kernel keeps what
+/// The kinds of objects that cannot be read from the API server, each with the time of the last byte from it. The kernel keeps what
 /// was read before.
 #[derive(Debug)]
 pub(crate) struct Stale {
@@ -34,7 +34,7 @@ impl Stale {
         })
     }
 
-    /// An attempt failed. Returns whether the kind was not stale before.
+    /// An attempt failed, and since this time nothing was received. Returns whether the kind was not stale before.
     pub(crate) fn on_failed(&mut self, kind: Kind, time: SystemTime) -> bool {
         if self.since.contains_key(&kind) {
             return false;

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -298,6 +299,8 @@ impl Shared {
         if let Some((_, code)) = store.refused.as_ref().filter(|(of, _)| of == path) {
             return refuse(stream, *code, "", "a message");
         }
+        let seconds = query.get("timeoutSeconds")?.parse().ok()?;
+        let end = Instant::now() + Duration::from_secs(seconds);
         let mut sent;
         if is_initial {
             if !store.has_streamed_lists {
@@ -354,9 +357,17 @@ impl Shared {
             }
             // A change may have happened meanwhile.
             let is_idle = |store: &mut Store| store.version == sent && !store.is_stopped;
-            store = self.changed.wait_while(self.store(), is_idle).unwrap();
+            let rest = end.saturating_duration_since(Instant::now());
+            let (next, timeout) = self
+                .changed
+                .wait_timeout_while(self.store(), rest, is_idle)
+                .unwrap();
+            store = next;
             if store.is_stopped {
                 return None;
+            }
+            if timeout.timed_out() {
+                return stream.write_all(b"0\r\n\r\n").ok();
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,17 +10,14 @@ use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::http::request;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
 use kernlink_base::Backoff as Delays;
 use kernlink_kubernetes::watch::{Status, read_status};
 use kernlink_services::Kind;
 use kube::Client;
-use kube::client::{Body, ConfigExt};
-use tower::{BoxError, ServiceBuilder};
+use kube::client::Body;
 
 use super::access::{Access, Credentials, describe, describe_chain};
 use super::backoff::Backoff;
@@ -27,15 +25,8 @@ use super::certificates::{advice, describe_identity};
 use super::encoding;
 use super::files::Files;
 use super::traffic::Traffic;
+use super::transport::{self, Limits, Received};
 
-/// The longest time until the headers of an answer, and between two parts of a list.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest time to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time without data after which the system checks that the server is there.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The number of such checks, at intervals of `KEEPALIVE`, until the connection is closed.
-const KEEPALIVE_RETRIES: u32 = 2;
 /// The time before the end of credentials at which others are obtained.
 const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_secs(10);
 /// The longest answer that is not a watch, in bytes, also after decompression: 512 MiB.
@@ -72,6 +63,9 @@ pub(super) struct Connection {
     building: tokio::sync::Mutex<()>,
     slot: Mutex<Slot>,
     traffic: Traffic,
+    limits: Limits,
+    /// Whether the last answer was one of HTTP/2.
+    has_pings: AtomicBool,
 }
 
 #[derive(Default)]
@@ -132,12 +126,14 @@ impl Numbered {
 }
 
 impl Connection {
-    pub(super) fn new(access: Access, traffic: Traffic) -> Self {
+    pub(super) fn new(access: Access, traffic: Traffic, limits: Limits) -> Self {
         Self {
             access,
             building: tokio::sync::Mutex::default(),
             slot: Mutex::default(),
             traffic,
+            limits,
+            has_pings: AtomicBool::new(false),
         }
     }
 
@@ -151,7 +147,7 @@ impl Connection {
     pub(super) async fn post(&self, path: &str, object: String) -> Result<(), Failure> {
         let request = Request::post(path).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let answer = self.send(request, Body::from(object.into_bytes())).await?;
-        read(answer).await.map(drop)
+        self.read_body(answer).await.map(drop)
     }
 
     async fn send(&self, request: request::Builder, body: Body) -> Result<Response<Body>, Failure> {
@@ -164,7 +160,7 @@ impl Connection {
             .body(body)
             .map_err(|error| Failure::Invalid(describe_chain(&error)))?;
         let method = request.method().clone();
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await;
+        let answer = tokio::time::timeout(self.limits.answer, client.send(request)).await;
         let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
         let code = code.map(|answer| answer.status().as_u16());
         self.traffic.on_request(method.as_str(), &host, code);
@@ -179,6 +175,7 @@ impl Connection {
                 return Err(Failure::NoAnswer(format!("{host} does not answer")));
             }
         };
+        self.has_pings.store(has_pings(&answer), Ordering::Relaxed);
         let code = answer.status();
         if code.is_success() {
             return Ok(answer);
@@ -186,16 +183,36 @@ impl Connection {
         if code == hyper::StatusCode::UNAUTHORIZED {
             self.discard(number);
         }
-        let (_, body) = read(answer).await?;
+        let (_, body) = self.read_body(answer).await?;
         Err(Failure::Status(read_status(code.as_u16(), &body)))
     }
 
-    /// Sends a GET request for objects of a kind, and reads the answer, which may be compressed.
-    pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<Vec<u8>, Failure> {
+    /// Sends a GET request for objects of a kind, and reads the answer, which may be compressed. Also returns when its connection received
+    /// something.
+    pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<(Option<Received>, Vec<u8>), Failure> {
         let request = Request::get(path).header(ACCEPT_ENCODING, encoding::ACCEPTED);
-        let (received, body) = read(self.send(request, Body::empty()).await?).await?;
+        let answer = self.send(request, Body::empty()).await?;
+        let connection = answer.extensions().get::<Received>().cloned();
+        let (received, body) = self.read_body(answer).await?;
         self.on_received(kind, received);
-        Ok(body)
+        Ok((connection, body))
+    }
+
+    /// Reads an answer. Returns the number of bytes that were received, and the content.
+    async fn read_body(&self, answer: Response<Body>) -> Result<(usize, Vec<u8>), Failure> {
+        let (head, mut body) = answer.into_parts();
+        let mut all = Vec::new();
+        while let Some(part) = next_part(&mut body, self.limits.answer).await? {
+            if all.len() + part.len() > MAX_BODY {
+                return Err(Failure::Invalid(format!(
+                    "an answer has more than {MAX_BODY} bytes"
+                )));
+            }
+            all.extend_from_slice(&part);
+        }
+        let received = all.len();
+        let content = encoding::decode(head.headers.get(CONTENT_ENCODING), all, MAX_BODY);
+        Ok((received, content.map_err(Failure::Invalid)?))
     }
 
     /// Counts bytes of an answer to [`get`](Self::get).
@@ -279,7 +296,7 @@ impl Connection {
         let host = config.cluster_url.authority();
         let host = Arc::from(host.map_or("", |authority| authority.as_str()));
         let user = config.auth_info.clone();
-        let client = build(config).map_err(|error| {
+        let client = transport::build(config, &self.limits).map_err(|error| {
             let problem = describe_identity(&error, &user).unwrap_or_else(|| describe(&error));
             format!("{}: {problem}", self.access.place())
         })?;
@@ -297,6 +314,16 @@ impl Connection {
         &self.access
     }
 
+    /// When a server is taken for one that hangs.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether the server supports pings, as far as it is known.
+    pub(super) fn has_pings(&self) -> bool {
+        self.has_pings.load(Ordering::Relaxed)
+    }
+
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -305,25 +332,6 @@ impl Connection {
     fn discard(&self, number: u64) {
         self.slot().client.take_if(|client| client.number == number);
     }
-}
-
-/// A client that notices a server that vanished, and neither logs nor repeats requests by itself.
-fn build(config: kube::Config) -> Result<Client, kube::Error> {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_keepalive(Some(KEEPALIVE));
-    connector.set_keepalive_interval(Some(KEEPALIVE));
-    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-    let connector = config.rustls_https_connector_with_connector(connector)?;
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
-    Ok(Client::new(service, config.default_namespace))
 }
 
 /// Why a request to a host has no answer.
@@ -344,21 +352,9 @@ fn describe_request(host: &str, error: &kube::Error) -> String {
     }
 }
 
-/// Reads an answer. Returns the number of bytes that were received, and the content.
-async fn read(answer: Response<Body>) -> Result<(usize, Vec<u8>), Failure> {
-    let (head, mut body) = answer.into_parts();
-    let mut all = Vec::new();
-    while let Some(part) = next_part(&mut body, ANSWER_TIMEOUT).await? {
-        if all.len() + part.len() > MAX_BODY {
-            return Err(Failure::Invalid(format!(
-                "an answer has more than {MAX_BODY} bytes"
-            )));
-        }
-        all.extend_from_slice(&part);
-    }
-    let received = all.len();
-    let content = encoding::decode(head.headers.get(CONTENT_ENCODING), all, MAX_BODY);
-    Ok((received, content.map_err(Failure::Invalid)?))
+/// Whether the server of an answer is asked by pings whether it is there.
+pub(super) fn has_pings(answer: &Response<Body>) -> bool {
+    answer.version() == Version::HTTP_2
 }
 
 /// The next part of a body. `None` at its end.
@@ -419,7 +415,10 @@ mod tests {
             kubeconfig: Some(path),
             master: None,
         };
-        (folder, Connection::new(access, Traffic::new().unwrap()))
+        (
+            folder,
+            Connection::new(access, Traffic::new().unwrap(), Limits::default()),
+        )
     }
 
     /// The answer of the plugin, valid for this time.
@@ -544,7 +543,7 @@ mod tests {
                 kubeconfig: Some(path.clone()),
                 master: None,
             };
-            let connection = Connection::new(access, Traffic::new().unwrap());
+            let connection = Connection::new(access, Traffic::new().unwrap(), Limits::default());
             let number = async || connection.client().await.unwrap().number;
             assert_eq!((number().await, number().await), (1, 1));
             fs::write(&token, "other").unwrap();

@@ -8,6 +8,8 @@
 //!   what is no longer in it is deleted.
 //! - A watch that is refused for another reason is repeated at its version if the server may accept it later; otherwise the list is read
 //!   again. What is known stays, and which verb and resource are refused is reported.
+//! - A server that hangs is noticed within 45 seconds, also behind a load balancer: over HTTP/2 by a ping that is not answered, over HTTP/1.1 by
+//!   a watch of up to 30 seconds that does not end. The next attempt has a new connection.
 //! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds. Credentials, certificates and the address of the
 //!   server are read again for each attempt after a failed one, and for the next request after one of their files changed.
 //! - An invalid object stays as it was before; it is reported, and does not affect the others.
@@ -33,12 +35,15 @@ mod read;
 mod reflector;
 mod refusals;
 mod resource;
+#[cfg(test)]
+mod tests;
 mod token;
 mod traffic;
+mod transport;
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kernlink_services::{Change, Kind};
 use tokio::runtime::Builder;
@@ -55,6 +60,7 @@ pub use self::read::read;
 use self::reflector::Reflector;
 use self::resource::Resource;
 pub use self::traffic::Traffic;
+use self::transport::Limits;
 
 /// What is read, and from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +92,8 @@ pub enum Update {
         kind: Kind,
         /// The reason.
         problem: String,
+        /// When the last byte about this kind, or of its connection, was received. `None`: nothing was ever received.
+        received: Option<SystemTime>,
     },
     /// A kind that could not be read is read again.
     Recovered(Kind),
@@ -120,10 +128,19 @@ impl Cluster {
         traffic: &Traffic,
         on_update: impl Fn(Update) + Send + Sync + 'static,
     ) -> io::Result<Self> {
+        Self::start_with(options, traffic, Limits::default(), on_update)
+    }
+
+    fn start_with(
+        options: &Options,
+        traffic: &Traffic,
+        limits: Limits,
+        on_update: impl Fn(Update) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, mut stopped) = watch::channel(());
         let on_update: OnUpdate = Arc::new(on_update);
-        let connection = Arc::new(Connection::new(options.access.clone(), traffic.clone()));
+        let connection = Arc::new(Connection::new(options.access.clone(), traffic.clone(), limits));
         let (events, writer) = Writer::new(Arc::clone(&options.node_name), Arc::clone(&connection));
         let node = if options.has_all_nodes {
             Resource::nodes()

@@ -35,7 +35,7 @@ pub fn read(
             }
             Ok(Update::Invalid(problems)) => problems.into_iter().for_each(&mut on_problem),
             Ok(Update::Node(problem)) => on_problem(problem),
-            Ok(Update::Failed { kind, problem }) => on_failure(format!("{kind}: {problem}"))?,
+            Ok(Update::Failed { kind, problem, .. }) => on_failure(format!("{kind}: {problem}"))?,
             Ok(Update::Recovered(_)) => {}
             Ok(Update::Ended) | Err(_) => return Err("the thread that reads the API server ended".to_owned()),
         }

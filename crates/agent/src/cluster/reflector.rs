@@ -11,20 +11,17 @@ use kernlink_services::Change;
 use kube::client::Body;
 
 use super::backoff::Backoff;
-use super::connection::{Connection, Failure, next_part};
+use super::connection::{Connection, Failure, has_pings, next_part};
 use super::known::{Known, List};
 use super::lines::Lines;
 use super::node_gate::{ADDRESS_TIMEOUT, NodeGate};
 use super::refusals::Refusals;
 use super::resource::Resource;
+use super::transport::Received;
 use super::{OnUpdate, Update};
 
-/// The shortest time of a watch, as in client-go; the longest is twice as long. The server ends it then.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(300);
 /// The longest time between two parts of a streamed list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time that a watch may be late to end.
-const MARGIN: Duration = Duration::from_secs(15);
 /// A watch that ends earlier than this, without an event, is repeated after a delay.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The number of streamed lists that fail in a row before the list is read in pages.
@@ -49,6 +46,8 @@ pub(super) struct Reflector {
     verb: &'static str,
     refusals: Refusals,
     backoff: Backoff,
+    /// When the connection of the last answer received something.
+    received: Option<Received>,
     /// What was reported and is not solved.
     reported: Option<String>,
 }
@@ -74,6 +73,7 @@ impl Reflector {
             verb: "list",
             refusals: Refusals::default(),
             backoff: Backoff::default(),
+            received: None,
             reported: None,
         }
     }
@@ -119,12 +119,20 @@ impl Reflector {
                 self.list().await
             };
         };
-        let (seconds, limit) = self.watch_time();
+        let expects_pings = self.connection.has_pings();
+        let (seconds, limit) = self.watch_time(expects_pings);
         self.verb = "watch";
         let answer = self
             .connection
             .get(&self.resource.watch(&version, seconds))
             .await?;
+        self.answered(&answer);
+        if expects_pings && !has_pings(&answer) {
+            // It would last too long. The server of this connection supports HTTP/1.1 only.
+            let delay = self.backoff.next();
+            self.sleep(delay).await;
+            return Ok(());
+        }
         self.report_recovered();
         let begin = Instant::now();
         if !self.follow(answer, None, limit).await? && begin.elapsed() < SHORT_WATCH {
@@ -136,7 +144,8 @@ impl Reflector {
 
     /// Reads the list as events, and follows the watch that it begins.
     async fn streamed_list(&mut self) -> Result<(), Failure> {
-        let (seconds, limit) = self.watch_time();
+        // Without pings it is followed by another watch.
+        let (seconds, limit) = self.watch_time(true);
         self.verb = "watch";
         let answer = match self.connection.get(&self.resource.streamed_list(seconds)).await {
             Ok(answer) => answer,
@@ -153,6 +162,7 @@ impl Reflector {
             }
             Err(failure) => return Err(failure),
         };
+        self.answered(&answer);
         let result = self.follow(answer, Some(List::default()), limit).await;
         if self.version.is_some() {
             self.stream_failures = 0;
@@ -180,7 +190,10 @@ impl Reflector {
         let mut is_first = true;
         let version = loop {
             let body = match self.connection.read(self.resource.kind, &path).await {
-                Ok(body) => body,
+                Ok((received, body)) => {
+                    self.received = received;
+                    body
+                }
                 Err(Failure::Status(status)) if status.needs_list() && !is_first => {
                     list = List::default();
                     path = self.resource.list();
@@ -212,6 +225,7 @@ impl Reflector {
         mut list: Option<List>,
         limit: Duration,
     ) -> Result<bool, Failure> {
+        let continues = list.is_none() || has_pings(&answer);
         let mut body = answer.into_body();
         let mut lines = Lines::default();
         let mut has_received = false;
@@ -245,6 +259,9 @@ impl Reflector {
             // Also what precedes an error.
             self.deliver(changes);
             has_received |= result?;
+            if !continues && list.is_none() {
+                return Ok(has_received);
+            }
         }
     }
 
@@ -386,7 +403,13 @@ impl Reflector {
         (self.on_update)(Update::Failed {
             kind: self.resource.kind,
             problem,
+            received: self.received.as_ref().map(Received::time),
         });
+    }
+
+    /// The server answered.
+    fn answered(&mut self, answer: &Response<Body>) {
+        self.received = answer.extensions().get::<Received>().cloned();
     }
 
     /// The server works: delays begin again.
@@ -413,9 +436,15 @@ impl Reflector {
 
     /// The time of a watch in seconds, and the longest time between two parts of it. It is random, so that the watches of a cluster do
     /// not end together.
-    fn watch_time(&self) -> (u64, Duration) {
-        let time = WATCH_TIMEOUT.mul_f64(1.0 + self.backoff.fraction());
-        (time.as_secs(), time + MARGIN)
+    fn watch_time(&self, has_pings: bool) -> (u64, Duration) {
+        let limits = self.connection.limits();
+        let shortest = if has_pings {
+            limits.watch
+        } else {
+            limits.watch_without_pings
+        };
+        let time = shortest.mul_f64(1.0 + self.backoff.fraction());
+        (time.as_secs().max(1), time + limits.margin)
     }
 }
 

@@ -1,0 +1,76 @@
+//! API servers that hang behind a load balancer, in iptables mode.
+
+use std::time::{Duration, SystemTime};
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::requires;
+use kernlink_kernel_tests::traffic::{Network, Protocol};
+use serde_json::json;
+
+use crate::api_server::ApiServer;
+use crate::cluster::{ADDRESS, add, api_node, wait_until_stale};
+use crate::http2;
+use crate::load_balancer::LoadBalancer;
+use crate::support::{Agent, Manifests, api_command, get, wait_for_answer};
+use crate::tls::Certificates;
+
+const WITHOUT_TLS: &str = "127.0.0.1:6444";
+const HTTP2: &str = "127.0.0.1:6445";
+
+/// When objects of Services became stale, according to the metrics.
+fn stale_since() -> f64 {
+    let page = get("127.0.0.1:10249", "/metrics").unwrap();
+    let name = "kernlink_api_server_stale_since_seconds{kind=\"Service\"} ";
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().parse().unwrap()
+}
+
+/// Without pings, the watches would wait for the load balancer until they had to end.
+#[test]
+fn a_server_that_hangs_behind_a_load_balancer_is_left_for_another_connection() {
+    requires!(Feature::Iptables);
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    let certificates = Certificates(files.0.clone());
+    certificates.authority("servers");
+    certificates.sign("server", "servers");
+    network.node.run(|| {
+        let server = ApiServer::start(WITHOUT_TLS, true);
+        http2::start(HTTP2, WITHOUT_TLS, &certificates.path("server"));
+        let balancer = LoadBalancer::start(ADDRESS, HTTP2);
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("https://{ADDRESS}"), "certificate-authority": "servers.pem"}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        files.replace("kubeconfig", &text.to_string());
+        server.apply(api_node(&["192.0.2.1"]));
+        add(&server, "a", "10.96.0.1", 0);
+        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        wait_for_answer(&network, "10.96.0.1", "pod0");
+        add(&server, "b", "10.96.0.2", 1);
+        wait_for_answer(&network, "10.96.0.2", "pod1");
+        let connections = balancer.accepted();
+
+        // The connections stay open, and what is sent to them is acknowledged.
+        balancer.hang();
+        add(&server, "c", "10.96.0.3", 1);
+        wait_for_answer(&network, "10.96.0.3", "pod1");
+        assert!(balancer.accepted() > connections);
+        agent.wait_for("what is known stays: ", 1);
+        agent.wait_for("read from the API server again", 3);
+
+        // No other server answers either: stale since the last byte, not since it was noticed.
+        balancer.hang_for_ever();
+        // What was sent before may be received a little later.
+        std::thread::sleep(Duration::from_secs(2));
+        let last = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        wait_until_stale(true);
+        assert!(stale_since() <= last, "{} {last}\n{}", stale_since(), agent.log());
+        let (status, log) = agent.stop();
+        assert!(status.success(), "{log}");
+    });
+}
