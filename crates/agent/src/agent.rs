@@ -18,7 +18,7 @@ use nix::sys::prctl;
 
 use crate::all_modes::{AllModes, Kernel, Mode, Proxier};
 use crate::cluster::{Cluster, Traffic, Update};
-use crate::cluster_objects::ClusterObjects;
+use crate::cluster_objects::{ClusterObjects, KINDS};
 use crate::exit::Exit;
 use crate::folder::{Folder, Problem, Reading, Watch};
 use crate::http::Servers;
@@ -38,6 +38,8 @@ use crate::state::{self, State};
 pub(crate) enum Message {
     /// The folder was read.
     Folder(Reading),
+    /// The thread that reads the folder ended because of a defect.
+    FolderEnded,
     /// Something happened to the API server, or to its objects.
     Cluster(Update),
     /// A sync ended, successful or not.
@@ -68,6 +70,9 @@ pub fn run(settings: Settings) -> Exit {
             return Exit::Failure;
         }
     };
+    if settings.cluster.is_some() {
+        state::lock(&state).stale.follow(KINDS);
+    }
     let servers = match Servers::start(&settings, Arc::clone(&state), sender.clone()) {
         Ok(servers) => servers,
         Err(error) => {
@@ -132,10 +137,10 @@ fn start_sources(
     let mut watch = None;
     if let Some(folder) = &settings.folder {
         tracing::info!(folder = %folder.display(), "a source is a folder");
-        let sender = sender.clone();
+        let sender = EndsFolder(sender.clone());
         watch = Some(Watch::start(Folder::new(folder), move |reading| {
             // It fails only when the agent ends.
-            let _ = sender.send(Message::Folder(reading));
+            let _ = sender.0.send(Message::Folder(reading));
         })?);
     }
     let mut cluster = None;
@@ -427,6 +432,10 @@ impl Agent {
     fn receive(&mut self, message: Message) -> Option<Exit> {
         match message {
             Message::Folder(reading) => self.read(reading),
+            Message::FolderEnded => {
+                tracing::error!("the thread that reads the folder ended");
+                return Some(Exit::Failure);
+            }
             Message::Cluster(Update::Ended) => {
                 tracing::error!("the thread that reads the API server ended");
                 return Some(Exit::Failure);
@@ -543,11 +552,38 @@ impl Agent {
     }
 }
 
-/// Reports when the thread that owns it ends.
+/// Reports when the thread that owns it ends: that of the folder.
+struct EndsFolder(Sender<Message>);
+
+impl Drop for EndsFolder {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::FolderEnded);
+    }
+}
+
+/// Reports when the thread that owns it ends: that of the proxier.
 struct EndsRunner(Sender<Message>);
 
 impl Drop for EndsRunner {
     fn drop(&mut self) {
         let _ = self.0.send(Message::RunnerEnded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_thread_that_reads_the_folder_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, messages) = mpsc::channel();
+        let sender = EndsFolder(sender);
+        let _watch = Watch::start(Folder::new(folder.path()), move |_| {
+            let _sender = &sender;
+            panic!("a defect");
+        });
+        let message = messages.recv().unwrap();
+        assert!(matches!(message, Message::FolderEnded), "{message:?}");
     }
 }

@@ -131,7 +131,8 @@ impl ClusterObjects {
     }
 }
 
-const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+/// The kinds that are read from an API server.
+pub(crate) const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
 
 #[cfg(test)]
 mod tests {

@@ -34,6 +34,13 @@ impl Stale {
         })
     }
 
+    /// These kinds are read from an API server: the metric has a value for each of them, also if none ever fails.
+    pub(crate) fn follow(&self, kinds: impl IntoIterator<Item = Kind>) {
+        for kind in kinds {
+            self.gauge.with_label_values(&[kind.to_string()]).set(0.0);
+        }
+    }
+
     /// An attempt failed, and since this time nothing was received. Returns whether the kind was not stale before.
     pub(crate) fn on_failed(&mut self, kind: Kind, time: SystemTime) -> bool {
         if self.since.contains_key(&kind) {
@@ -72,6 +79,23 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn the_metric_has_every_kind_that_is_read_before_one_failed() {
+        let registry = Registry::new();
+        let stale = Stale::new(&registry).unwrap();
+        let values = || {
+            registry
+                .gather()
+                .iter()
+                .map(|family| family.get_metric().len())
+                .sum::<usize>()
+        };
+        assert_eq!(values(), 0, "there is no API server");
+        stale.follow([Kind::Service, Kind::EndpointSlice, Kind::Node]);
+        assert_eq!(values(), 3);
+        assert_eq!(stale.describe(), None);
+    }
 
     #[test]
     fn a_kind_is_stale_since_the_first_attempt_that_failed() {
