@@ -161,6 +161,7 @@ struct Summary {
     ignored: BTreeSet<String>,
     is_complete: bool,
     files: usize,
+    objects: usize,
 }
 
 struct Agent {
@@ -248,9 +249,9 @@ impl Agent {
         let mut proxier = self.proxier(kernel)?;
         let mut reported = String::new();
         let mut read: Option<Instant> = None;
-        loop {
+        let is_partial = loop {
             match self.may_start(&mut proxier) {
-                Ok(()) => break,
+                Ok(is_partial) => break is_partial,
                 Err(Some(why)) => {
                     // What a former process programmed is still served. Large tables take long to read.
                     let is_due = read.is_none_or(|read| read.elapsed() >= SERVING_INTERVAL);
@@ -280,7 +281,7 @@ impl Agent {
                     return Err(exit);
                 }
             }
-        }
+        };
         let mut changes = self.changes.take();
         self.has_nodes = changes.iter().any(|change| change.kind() == Kind::Node);
         if self.settings.folder.is_some() {
@@ -291,14 +292,19 @@ impl Agent {
         // Before the first sync, so that no change is missed.
         self.watcher = kernel_events::watch(&self.settings.config, &self.state);
         let mut state = state::lock(&self.state);
+        state.is_partial = is_partial;
         match Runner::start_with(proxier, schedule, listener) {
             Ok(runner) => {
                 // Through the runner, whose status depends on them too. It syncs nothing before it has the objects of all sources.
                 for (source, kind) in once::registered(&self.settings, self.has_nodes) {
-                    runner.register_source(source, kind);
+                    if source == FOLDER || !is_partial {
+                        runner.register_source(source, kind);
+                    }
                 }
                 runner.change_all(FOLDER, changes);
-                runner.change_all(CLUSTER, self.cluster.take());
+                if !is_partial {
+                    runner.change_all(CLUSTER, self.cluster.take());
+                }
                 state.runner = Some(runner);
                 Ok(())
             }
@@ -363,11 +369,36 @@ impl Agent {
     }
 
     /// Whether a sync cannot delete a Service that is only unknown: the lists of the API server were read, and the folder is complete or the
-    /// kernel serves no Service. `None` before the folder was read, and before a list has failed.
-    fn may_start(&self, proxier: &mut Proxier) -> Result<(), Option<String>> {
-        if self.settings.cluster.is_some() {
-            self.cluster.may_start()?;
+    /// kernel serves no Service. True if only the folder may be synced: the API server cannot be read, and the kernel serves no Service, as
+    /// after a boot. `None` before the folder was read, and before a list has failed.
+    fn may_start(&self, proxier: &mut Proxier) -> Result<bool, Option<String>> {
+        let mode = self.settings.config.mode();
+        if let Some(cluster) = &self.settings.cluster
+            && let Err(why) = self.cluster.may_start()
+        {
+            // Without the pod network of the Node, what is local is not known.
+            let has_static =
+                self.settings.folder.is_some() && self.reading.is_complete && self.reading.objects > 0;
+            let may_be_partial = has_static && self.cluster.has_failed() && !cluster.needs_pod_cidr;
+            if may_be_partial
+                && proxier
+                    .kernel_mut()
+                    .has_services(mode)
+                    .is_ok_and(|serves| !serves)
+            {
+                let why = why.unwrap_or_default();
+                tracing::warn!(
+                    "the Services of the folder are programmed without those of the API server: {why}"
+                );
+                return Ok(true);
+            }
+            return Err(why);
         }
+        self.may_start_folder(proxier).map(|()| false)
+    }
+
+    /// Whether what is known of the folder cannot delete a Service that is only unknown.
+    fn may_start_folder(&self, proxier: &mut Proxier) -> Result<(), Option<String>> {
         if self.settings.folder.is_none() || self.reading.is_complete {
             return Ok(());
         }
@@ -408,7 +439,9 @@ impl Agent {
                     return reporter.events(&events);
                 }
                 Notice::Synced(synced) => {
-                    state::lock(&state).is_serving = true;
+                    let mut state = state::lock(&state);
+                    state.is_serving = !state.is_partial;
+                    drop(state);
                     report::failed(&mut last_failure, None);
                     report::synced(&synced, std::mem::take(&mut is_first), &mut limit);
                     reporter.synced(&synced);
@@ -475,19 +508,34 @@ impl Agent {
             ignored: reading.ignored,
             is_complete: reading.is_complete,
             files,
+            objects,
         };
         self.changes.extend(reading.changes);
     }
 
     /// Passes the changes of the sources on to the proxier.
     fn deliver(&mut self) {
-        let state = state::lock(&self.state);
-        let Some(runner) = &state.runner else {
+        let mut state = state::lock(&self.state);
+        let State {
+            runner, is_partial, ..
+        } = &mut *state;
+        let Some(runner) = runner else {
             return;
         };
-        let of_cluster = self.cluster.take();
-        if !of_cluster.is_empty() {
-            runner.change_all(CLUSTER, of_cluster);
+        if *is_partial && self.cluster.may_start().is_ok() {
+            // All at once: a Service without its endpoints would be refused.
+            *is_partial = false;
+            for (source, kind) in once::registered(&self.settings, self.has_nodes) {
+                if source == CLUSTER {
+                    runner.register_source(source, kind);
+                }
+            }
+        }
+        if !*is_partial {
+            let of_cluster = self.cluster.take();
+            if !of_cluster.is_empty() {
+                runner.change_all(CLUSTER, of_cluster);
+            }
         }
         let mut changes = self.changes.take();
         if changes.is_empty() {

@@ -114,6 +114,11 @@ impl ClusterObjects {
         self.changes.take()
     }
 
+    /// Whether a kind cannot be read.
+    pub(crate) fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
     /// Whether the first list of every kind was received.
     ///
     /// # Errors

@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) runner: Option<Runner<AllModes>>,
     /// Whether the kernel has what a sync made, of this process or of a former one.
     pub(crate) is_serving: bool,
+    /// Whether only the objects of the folder are synced, because the API server could not be read yet.
+    pub(crate) is_partial: bool,
     /// The counters of the proxy in userspace mode.
     pub(crate) proxy: Option<AllStats>,
     /// The health-check node ports by the address that is listened on.
@@ -57,6 +59,7 @@ impl State {
             metrics,
             runner: None,
             is_serving: false,
+            is_partial: false,
             proxy: None,
             checks: BTreeMap::new(),
             stale,

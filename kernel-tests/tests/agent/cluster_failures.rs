@@ -14,7 +14,7 @@ use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
 use crate::cluster::{ADDRESS, add, api_node, delete, lists};
 use crate::service_manager::{SOCKET, ServiceManager};
-use crate::support::{Agent, Manifests, api_command, ask, wait_for_answer, wait_until_gone};
+use crate::support::{Agent, Manifests, api_command, ask, get, service, wait_for_answer, wait_until_gone};
 
 const SERVICES: &str = "/api/v1/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
@@ -187,5 +187,62 @@ echo \"{{\\\"apiVersion\\\": \\\"client.authentication.k8s.io/v1\\\", \\\"kind\\
             _ => Ok(()),
         });
         assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+    });
+}
+
+#[test]
+fn after_a_boot_the_services_of_the_folder_are_programmed_while_the_api_server_is_away() {
+    requires!(Feature::Iptables);
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    let manifests = Manifests::new();
+    manifests.replace("static.yaml", &service("static", "10.96.0.10", &[0]));
+    let watch = manifests.0.display().to_string();
+    network.node.run(|| {
+        let mut server = ApiServer::start(ADDRESS, true);
+        files.replace("kubeconfig", &server.kubeconfig("secret"));
+        server.apply(api_node(&["192.0.2.1"]));
+        add(&server, "a", "10.96.0.1", 1);
+        server.stop();
+        let start = || Agent::spawn(api_command(&kubeconfig, &["--watch", &watch]));
+        let agent = start();
+        wait_for_answer(&network, "10.96.0.10", "pod0");
+        agent.wait_for(
+            "the Services of the folder are programmed without those of the API server",
+            1,
+        );
+        let healthz = || get("127.0.0.1:10256", "/healthz").unwrap();
+        assert!(
+            healthz().starts_with("HTTP/1.1 503"),
+            "load balancers wait: {}",
+            healthz()
+        );
+        manifests.replace("static.yaml", &service("static", "10.96.0.10", &[1]));
+        wait_for_answer(&network, "10.96.0.10", "pod1");
+
+        // With the API server, everything is programmed.
+        server.resume();
+        wait_for_answer(&network, "10.96.0.1", "pod1");
+        assert_eq!(ask(&network.client, "10.96.0.10").unwrap(), "pod1");
+        wait::until(|| match healthz() {
+            answer if answer.starts_with("HTTP/1.1 200") => Ok(()),
+            answer => Err(answer),
+        });
+        agent.stop();
+
+        // The kernel serves Services now: what is not known is not deleted.
+        server.stop();
+        manifests.replace("static.yaml", &service("other", "10.96.0.11", &[0]));
+        let agent = start();
+        agent.wait_for("nothing is synced: ", 1);
+        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+        assert_eq!(ask(&network.client, "10.96.0.10").unwrap(), "pod1");
+        server.resume();
+        wait_for_answer(&network, "10.96.0.11", "pod0");
+        wait_until_gone("static");
+        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+        agent.stop();
     });
 }
