@@ -1,8 +1,9 @@
 //! Writes events about the Node to the API server.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -78,40 +79,103 @@ impl Writer {
     /// Runs until the future is dropped.
     pub(super) async fn run(mut self) -> Infallible {
         let mut is_reported = false;
-        while let Some(event) = self.events.recv().await {
-            if let Err(failure) = self.write(&event).await
-                && !std::mem::replace(&mut is_reported, true)
-            {
-                tracing::warn!("events on the Node cannot be written: {failure}; reported once");
-            }
-        }
-        // The agent ends.
-        std::future::pending().await
-    }
-
-    /// Writes an event. Waits while the server is away.
-    async fn write(&self, event: &NodeEvent) -> Result<(), Failure> {
-        let body = object(&self.node, event).to_string();
+        let mut waiting = VecDeque::new();
+        // Of a server that does not answer. One that refuses an event may accept the others.
         let mut backoff = Backoff::default();
         loop {
-            let failure = match self.connection.post(PATH, body.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(failure) => failure,
+            let Some(Waiting {
+                event,
+                body,
+                mut delays,
+                ..
+            }) = self.next(&mut waiting).await
+            else {
+                // The agent ends.
+                return std::future::pending().await;
             };
-            match &failure {
+            let failure = match self.connection.post(PATH, body.clone()).await {
                 // An earlier attempt, whose answer was lost, wrote it.
-                Failure::Status(status) if status.code == 409 => return Ok(()),
-                // Such as a role that does not permit events.
-                Failure::Status(status)
-                    if (400..500).contains(&status.code) && ![401, 408, 429].contains(&status.code) =>
-                {
-                    return Err(failure);
+                Err(Failure::Status(status)) if status.code == 409 => None,
+                result => result.err(),
+            };
+            let has_answer = !matches!(failure, Some(Failure::NoAnswer(_)));
+            if has_answer {
+                backoff.reset();
+            }
+            let Some(failure) = failure else {
+                continue;
+            };
+            if is_final(&failure) || event.elapsed().unwrap_or_default() > MAX_AGE {
+                if !std::mem::replace(&mut is_reported, true) {
+                    tracing::warn!("events on the Node cannot be written: {failure}; reported once");
                 }
-                _ if event.time.elapsed().unwrap_or_default() > MAX_AGE => return Err(failure),
-                _ => tokio::time::sleep(backoff.next()).await,
+                continue;
+            }
+            if has_answer {
+                let due = Instant::now() + delays.next();
+                waiting.push_back(Waiting {
+                    event,
+                    body,
+                    delays,
+                    due,
+                });
+            } else {
+                let due = Instant::now();
+                waiting.push_front(Waiting {
+                    event,
+                    body,
+                    delays,
+                    due,
+                });
+                tokio::time::sleep(backoff.next()).await;
             }
         }
     }
+
+    /// The first event that is due, old or new. `None` if there will be none.
+    async fn next(&mut self, waiting: &mut VecDeque<Waiting>) -> Option<Waiting> {
+        loop {
+            let first = (0..waiting.len()).min_by_key(|index| waiting.get(*index).map(|event| event.due));
+            let due = first.and_then(|index| Some((index, waiting.get(index)?.due)));
+            if let Some((index, due)) = due
+                && due <= Instant::now()
+            {
+                return waiting.remove(index);
+            }
+            // Those that are refused take the place of others.
+            let has_room = waiting.len() < WAITING;
+            let received = match due {
+                None => self.events.recv().await,
+                Some((_, due)) => tokio::select! {
+                    event = self.events.recv(), if has_room => event,
+                    () = tokio::time::sleep_until(due.into()) => continue,
+                },
+            };
+            let event = received?;
+            return Some(Waiting {
+                body: object(&self.node, &event).to_string(),
+                event: event.time,
+                delays: Backoff::default(),
+                due: Instant::now(),
+            });
+        }
+    }
+}
+
+/// An event that was not written yet.
+struct Waiting {
+    /// When it happened.
+    event: SystemTime,
+    body: String,
+    /// The delays after attempts that the server refused.
+    delays: Backoff,
+    /// When it is tried again.
+    due: Instant,
+}
+
+/// Whether the server will not accept the event later either, such as with a role that does not permit events.
+fn is_final(failure: &Failure) -> bool {
+    matches!(failure, Failure::Status(status) if (400..500).contains(&status.code) && ![401, 408, 429].contains(&status.code))
 }
 
 /// The object, as client-go makes it. Its UID is the name of the Node, as in events of the kubelet, so that `kubectl describe node` shows it.
@@ -146,7 +210,44 @@ fn first_bytes(text: &str, length: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{PATIENCE, Reply, server};
+    use super::super::transport::Limits;
+    use super::super::{Access, Traffic};
     use super::*;
+
+    #[test]
+    fn an_event_that_the_server_cannot_write_does_not_delay_the_others() {
+        let (address, requests) = server(|request| match request.contains("Refused") {
+            true => Reply::Status(500),
+            false => Reply::Status(201),
+        });
+        let access = Access {
+            kubeconfig: None,
+            master: Some(format!("http://{address}")),
+        };
+        let connection = Connection::new(access, Traffic::new().unwrap(), Limits::default());
+        let (events, writer) = Writer::new("node-a".into(), Arc::new(connection));
+        for reason in ["Refused", "First", "Second"] {
+            events.write(NodeEvent {
+                is_warning: true,
+                reason: reason.to_owned(),
+                action: "Sync",
+                note: String::new(),
+                time: SystemTime::now(),
+            });
+        }
+        std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().build().unwrap().block_on(writer.run())
+        });
+        let next = || requests.recv_timeout(PATIENCE).unwrap();
+        // Later attempts may be among them.
+        let is_written = |request: &String| !request.contains("Refused");
+        let written = std::iter::repeat_with(next).take(10).filter(is_written).take(2);
+        assert_eq!(written.count(), 2);
+        // It is tried again.
+        assert!(next().contains("Refused"));
+    }
 
     #[test]
     fn an_event_is_within_the_limits_of_the_api() {

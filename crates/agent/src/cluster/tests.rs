@@ -1,8 +1,9 @@
 //! The source, with servers that do not work.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::transport::Limits;
 use super::{Access, Cluster, Options, Traffic, Update};
 
 /// The longest time that a test waits for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 fn options(address: SocketAddr) -> Options {
     Options {
@@ -28,56 +29,84 @@ fn options(address: SocketAddr) -> Options {
     }
 }
 
-/// A server of empty lists whose watches are accepted, and then hang with an open connection. Passes on the path of each watch.
-fn hanging_server() -> (SocketAddr, Receiver<String>) {
+/// What a server does with a request.
+pub(super) enum Reply {
+    /// Answers with a status and an empty body.
+    Status(u16),
+    /// Answers with this body.
+    Body(String),
+    /// Begins an answer, and then hangs with an open connection.
+    Begin,
+}
+
+/// A server without TLS. Passes on the head of each request, with its body, before it is answered.
+pub(super) fn server(
+    reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
+) -> (SocketAddr, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (sender, watches) = mpsc::channel();
+    let (sender, requests) = mpsc::channel();
+    let reply = Arc::new(reply);
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let sender = sender.clone();
-            thread::spawn(move || answer(stream, &sender));
+            let (reply, sender) = (Arc::clone(&reply), sender.clone());
+            thread::spawn(move || serve(stream, &*reply, &sender));
         }
     });
-    (address, watches)
+    (address, requests)
 }
 
 /// Returns when the client closed the connection.
-fn answer(mut stream: TcpStream, watches: &mpsc::Sender<String>) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, reply: &dyn Fn(&str) -> Reply, requests: &Sender<String>) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head)? == 0 {
+        let mut request = String::new();
+        while !request.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut request)? == 0 {
                 return Ok(());
             }
         }
-        let path = head.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
-        if head.contains("sendInitialEvents") {
-            stream.write_all(b"HTTP/1.1 422 Unprocessable Entity\r\nContent-Length: 0\r\n\r\n")?;
-        } else if head.contains("watch=1") {
-            stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
-            let _ = watches.send(path);
-        } else {
-            let kind = match path.rsplit('/').next() {
-                Some("services") => "ServiceList",
-                Some("nodes") => "NodeList",
-                _ => "EndpointSliceList",
-            };
-            let list =
-                format!(r#"{{"kind": "{kind}", "metadata": {{"resourceVersion": "1"}}, "items": []}}"#);
-            write!(
-                stream,
-                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{list}",
-                list.len()
-            )?;
+        let length = request
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.map_or(0, |length| length.parse().unwrap());
+        reader.by_ref().take(length).read_to_string(&mut request)?;
+        let _ = requests.send(request.clone());
+        match reply(&request) {
+            Reply::Status(code) => write!(stream, "HTTP/1.1 {code} Status\r\nContent-Length: 0\r\n\r\n")?,
+            Reply::Body(body) => {
+                let length = body.len();
+                write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"
+                )?;
+            }
+            Reply::Begin => stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?,
         }
+    }
+}
+
+/// Has empty lists. Watches are accepted, and hang.
+fn hang(request: &str) -> Reply {
+    let kind = match request.split([' ', '?']).nth(1) {
+        Some("/api/v1/services") => "ServiceList",
+        Some("/api/v1/nodes") => "NodeList",
+        _ => "EndpointSliceList",
+    };
+    if request.contains("sendInitialEvents") {
+        Reply::Status(422)
+    } else if request.contains("watch=1") {
+        Reply::Begin
+    } else {
+        Reply::Body(format!(
+            r#"{{"kind": "{kind}", "metadata": {{"resourceVersion": "1"}}, "items": []}}"#
+        ))
     }
 }
 
 #[test]
 fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_connection() {
-    let (address, watches) = hanging_server();
+    let (address, requests) = server(hang);
     let limits = Limits {
         watch_without_pings: Duration::from_millis(5),
         margin: Duration::from_millis(5),
@@ -109,6 +138,9 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
     }
     assert_eq!(steps, ["failed", "recovered"]);
     // The connection of a watch that hangs has no further request: each one was the last of its connection.
-    let of_services = watches.iter().filter(|path| path == "/api/v1/services");
-    assert_eq!(of_services.take(2).count(), 2);
+    let is_watch = |request: &String| {
+        request.starts_with("GET /api/v1/services?watch=1") && !request.contains("sendInitialEvents")
+    };
+    let watches = requests.iter().filter(is_watch);
+    assert_eq!(watches.take(2).count(), 2);
 }
