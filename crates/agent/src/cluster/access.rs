@@ -8,6 +8,7 @@ use hyper::Uri;
 use jiff::Timestamp;
 use kernlink_base::ErrorChain;
 use kube::Config;
+use kube::config::AuthInfo;
 
 use super::files::Files;
 use super::{kubeconfig, plugin, token};
@@ -30,14 +31,24 @@ pub(super) struct Credentials {
     pub(super) expiry: Option<Timestamp>,
     /// What they were read from.
     pub(super) files: Files,
+    /// Whether a credential plugin gave them.
+    pub(super) has_plugin: bool,
+}
+
+/// What a credential plugin gave.
+#[derive(Clone, Debug)]
+pub(super) struct Login {
+    pub(super) user: AuthInfo,
+    pub(super) expiry: Option<Timestamp>,
 }
 
 impl Access {
-    /// Reads the files, and runs a credential plugin. `has_former` is whether earlier credentials work.
+    /// Reads the files, and runs a credential plugin unless there is an earlier `login` with the same files. `has_former` is whether earlier
+    /// credentials work.
     ///
     /// # Errors
     /// What cannot be read, with the reason.
-    pub(super) async fn read(&self, has_former: bool) -> Result<Credentials, String> {
+    pub(super) async fn read(&self, has_former: bool, login: Option<Login>) -> Result<Credentials, String> {
         let mut files = Files::default();
         let mut config = self.config(&mut files).await?;
         config.cluster_url = complete(config.cluster_url.clone(), has_tls(&config))
@@ -49,12 +60,20 @@ impl Access {
         config.root_cert_file.iter().for_each(|path| files.add(path));
         let of_token = token::read(user, has_former, &mut files);
         of_token.map_err(|problem| format!("{}: {problem}", self.place()))?;
-        let expiry = plugin::log_in(user, plugin::LIMIT).await?;
+        let has_plugin = user.exec.is_some();
+        let expiry = match login.filter(|_| has_plugin) {
+            Some(login) => {
+                *user = login.user;
+                login.expiry
+            }
+            None => plugin::log_in(user, plugin::LIMIT).await?,
+        };
         token::check(user).map_err(|problem| format!("{}: {problem}", self.place()))?;
         Ok(Credentials {
             config,
             expiry,
             files,
+            has_plugin,
         })
     }
 
@@ -187,7 +206,7 @@ mod tests {
             master: Some("ftp://server".to_owned()),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let error = runtime.block_on(access.read(false)).unwrap_err();
+        let error = runtime.block_on(access.read(false, None)).unwrap_err();
         assert!(error.starts_with("--master: ftp://server/ is not"), "{error}");
     }
 }

@@ -19,7 +19,7 @@ use kernlink_services::Kind;
 use kube::Client;
 use kube::client::Body;
 
-use super::access::{Access, Credentials, describe, describe_chain};
+use super::access::{Access, Credentials, Login, describe, describe_chain};
 use super::backoff::Backoff;
 use super::certificates::{advice, describe_identity};
 use super::encoding;
@@ -71,6 +71,8 @@ pub(super) struct Connection {
 #[derive(Default)]
 struct Slot {
     client: Option<Numbered>,
+    /// What a credential plugin gave, with the files that name it. It outlives a client whose requests got no answer.
+    login: Option<(Login, Arc<Files>)>,
     /// The number of clients that were built, or could not be built.
     attempts: u64,
     /// Why the last one could not be built.
@@ -120,9 +122,13 @@ struct Numbered {
 impl Numbered {
     /// Whether its credentials do not end soon.
     fn is_valid(&self) -> bool {
-        self.expiry
-            .is_none_or(|expiry| expiry.duration_since(Timestamp::now()) > EXPIRY_MARGIN)
+        is_valid(self.expiry)
     }
+}
+
+/// Whether credentials do not end soon.
+fn is_valid(expiry: Option<Timestamp>) -> bool {
+    expiry.is_none_or(|expiry| expiry.duration_since(Timestamp::now()) > EXPIRY_MARGIN)
 }
 
 impl Connection {
@@ -167,7 +173,11 @@ impl Connection {
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                self.discard(number);
+                if is_refused(&error) {
+                    self.log_out(number);
+                } else {
+                    self.discard(number);
+                }
                 return Err(Failure::NoAnswer(describe_request(&host, &error)));
             }
             Err(_) => {
@@ -181,7 +191,7 @@ impl Connection {
             return Ok(answer);
         }
         if code == hyper::StatusCode::UNAUTHORIZED {
-            self.discard(number);
+            self.log_out(number);
         }
         let (_, body) = self.read_body(answer).await?;
         Err(Failure::Status(read_status(code.as_u16(), &body)))
@@ -292,7 +302,9 @@ impl Connection {
             config,
             expiry,
             files,
-        } = self.access.read(has_former).await?;
+            has_plugin,
+        } = self.access.read(has_former, self.login()).await?;
+        let files = Arc::new(files);
         let host = config.cluster_url.authority();
         let host = Arc::from(host.map_or("", |authority| authority.as_str()));
         let user = config.auth_info.clone();
@@ -300,12 +312,14 @@ impl Connection {
             let problem = describe_identity(&error, &user).unwrap_or_else(|| describe(&error));
             format!("{}: {problem}", self.access.place())
         })?;
+        let login = has_plugin.then(|| (Login { user, expiry }, Arc::clone(&files)));
+        self.slot().login = login;
         Ok(Numbered {
             client,
             number: 0,
             host,
             expiry,
-            files: Arc::new(files),
+            files,
         })
     }
 
@@ -328,10 +342,29 @@ impl Connection {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a credential plugin gave, if it is still valid and no file has changed.
+    fn login(&self) -> Option<Login> {
+        let (login, files) = self.slot().login.clone()?;
+        (is_valid(login.expiry) && files.changed().is_none()).then_some(login)
+    }
+
+    /// The credentials were refused: a credential plugin runs again before the next request, unless that happened already.
+    fn log_out(&self, number: u64) {
+        let mut slot = self.slot();
+        if slot.client.take_if(|client| client.number == number).is_some() {
+            slot.login = None;
+        }
+    }
+
     /// Builds another client for the next request, unless that happened already.
     fn discard(&self, number: u64) {
         self.slot().client.take_if(|client| client.number == number);
     }
+}
+
+/// Whether certificates are the reason, such as one of the client that is refused.
+fn is_refused(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(cause) if advice(&**cause).is_some())
 }
 
 /// Why a request to a host has no answer.
@@ -450,7 +483,13 @@ mod tests {
             let second = connection.client().await.unwrap();
             assert_eq!((second.number, runs(&folder)), (first.number, 1));
             assert_eq!(&*first.host, "192.0.2.1:6443");
+            // The server is away.
             connection.discard(first.number);
+            let second = connection.client().await.unwrap();
+            assert_eq!((second.number > first.number, runs(&folder)), (true, 1));
+            connection.log_out(first.number);
+            assert!(connection.slot().login.is_some(), "that was another client");
+            connection.log_out(second.number);
             answer(&folder, SignedDuration::from_secs(1));
             connection.client().await.unwrap();
             assert_eq!(runs(&folder), 2);
