@@ -5,13 +5,14 @@ use std::fmt;
 use std::path::PathBuf;
 
 use hyper::Uri;
+use hyper_util::client::proxy::matcher::Intercept;
 use jiff::Timestamp;
 use kernlink_base::ErrorChain;
 use kube::Config;
 use kube::config::AuthInfo;
 
 use super::files::Files;
-use super::{kubeconfig, plugin, token};
+use super::{kubeconfig, plugin, proxy, token};
 
 /// Where the API server is, and the credentials. With neither a file nor an address: those of the pod, from its environment and the
 /// files of its service account.
@@ -27,6 +28,7 @@ pub struct Access {
 #[derive(Debug)]
 pub(super) struct Credentials {
     pub(super) config: Config,
+    pub(super) proxy: Option<Intercept>,
     /// Until when a plugin's credentials are valid. `None`: without a limit.
     pub(super) expiry: Option<Timestamp>,
     /// What they were read from.
@@ -50,9 +52,13 @@ impl Access {
     /// What cannot be read, with the reason.
     pub(super) async fn read(&self, has_former: bool, login: Option<Login>) -> Result<Credentials, String> {
         let mut files = Files::default();
-        let mut config = self.config(&mut files).await?;
+        let (mut config, proxy) = self.config(&mut files).await?;
         config.cluster_url = complete(config.cluster_url.clone(), has_tls(&config))
             .map_err(|reason| format!("{}: {reason}", self.address_field()))?;
+        let proxy = proxy::find(&config.cluster_url, proxy.as_deref(), |name| {
+            std::env::var(name).ok()
+        });
+        let proxy = proxy.map_err(|problem| format!("{}: {problem}", self.place()))?;
         let user = &mut config.auth_info;
         let of_user = [&user.client_certificate, &user.client_key];
         of_user.into_iter().flatten().for_each(|path| files.add(path));
@@ -71,6 +77,7 @@ impl Access {
         token::check(user).map_err(|problem| format!("{}: {problem}", self.place()))?;
         Ok(Credentials {
             config,
+            proxy,
             expiry,
             files,
             has_plugin,
@@ -103,10 +110,11 @@ impl Access {
         }
     }
 
-    async fn config(&self, files: &mut Files) -> Result<Config, String> {
+    /// The configuration, and the proxy of the kubeconfig file.
+    async fn config(&self, files: &mut Files) -> Result<(Config, Option<String>), String> {
         let Some(path) = &self.kubeconfig else {
             let Some(master) = &self.master else {
-                return Config::incluster().map_err(|error| {
+                return Config::incluster().map(|config| (config, None)).map_err(|error| {
                     let error = describe(&error);
                     format!("neither --kubeconfig nor --master is given, and this is not a pod with a service account: {error}")
                 });
@@ -114,7 +122,7 @@ impl Access {
             let url = master
                 .parse()
                 .map_err(|error| format!("--master: {master:?} is not a URL: {error}"))?;
-            return Ok(Config::new(url));
+            return Ok((Config::new(url), None));
         };
         let config = kubeconfig::read(path, self.master.as_deref(), files).await;
         config.map_err(|problem| format!("{}: {problem}", path.display()))

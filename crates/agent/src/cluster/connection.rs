@@ -117,6 +117,7 @@ struct Numbered {
     host: Arc<str>,
     expiry: Option<Timestamp>,
     files: Arc<Files>,
+    accepts_compression: bool,
 }
 
 impl Numbered {
@@ -200,7 +201,10 @@ impl Connection {
     /// Sends a GET request for objects of a kind, and reads the answer, which may be compressed. Also returns when its connection received
     /// something.
     pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<(Option<Received>, Vec<u8>), Failure> {
-        let request = Request::get(path).header(ACCEPT_ENCODING, encoding::ACCEPTED);
+        let mut request = Request::get(path);
+        if self.client().await?.accepts_compression {
+            request = request.header(ACCEPT_ENCODING, encoding::ACCEPTED);
+        }
         let answer = self.send(request, Body::empty()).await?;
         let connection = answer.extensions().get::<Received>().cloned();
         let (received, body) = self.read_body(answer).await?;
@@ -300,6 +304,7 @@ impl Connection {
     async fn build(&self, has_former: bool) -> Result<Numbered, String> {
         let Credentials {
             config,
+            proxy,
             expiry,
             files,
             has_plugin,
@@ -308,7 +313,8 @@ impl Connection {
         let host = config.cluster_url.authority();
         let host = Arc::from(host.map_or("", |authority| authority.as_str()));
         let user = config.auth_info.clone();
-        let client = transport::build(config, &self.limits).map_err(|error| {
+        let accepts_compression = !config.disable_compression;
+        let client = transport::build(config, proxy.as_ref(), &self.limits).map_err(|error| {
             let problem = describe_identity(&error, &user).unwrap_or_else(|| describe(&error));
             format!("{}: {problem}", self.access.place())
         })?;
@@ -320,6 +326,7 @@ impl Connection {
             host,
             expiry,
             files,
+            accepts_compression,
         })
     }
 

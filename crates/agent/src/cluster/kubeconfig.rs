@@ -7,12 +7,16 @@ use kube::config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError, Name
 
 use super::files::Files;
 
-/// Reads the current context of a kubeconfig file. `master` replaces the address of the server. Adds the file and the
+/// Reads the current context of a kubeconfig file, and its proxy. `master` replaces the address of the server. Adds the file and the
 /// certificate authority of this context to `files`.
 ///
 /// # Errors
 /// What cannot be read or is missing, with the field. No part of the file is quoted that could be a secret.
-pub(super) async fn read(path: &Path, master: Option<&str>, files: &mut Files) -> Result<Config, String> {
+pub(super) async fn read(
+    path: &Path,
+    master: Option<&str>,
+    files: &mut Files,
+) -> Result<(Config, Option<String>), String> {
     files.add(path);
     let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| describe(&error))?;
     if let Some(master) = master {
@@ -25,14 +29,19 @@ pub(super) async fn read(path: &Path, master: Option<&str>, files: &mut Files) -
         }
     }
     let cluster = check(&kubeconfig)?.cluster.as_ref();
+    let proxy = cluster.and_then(|cluster| cluster.proxy_url.clone());
     let authority = cluster.and_then(|cluster| cluster.certificate_authority.as_ref());
     authority.into_iter().for_each(|authority| files.add(authority));
+    // Otherwise the client library would report an invalid one without its field.
+    for named in &mut kubeconfig.clusters {
+        named.cluster.as_mut().map(|cluster| cluster.proxy_url.take());
+    }
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let config = config.map_err(|error| describe(&error))?;
     if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
         return Err("clusters[].cluster.certificate-authority: has no certificate (PEM)".to_owned());
     }
-    Ok(config)
+    Ok((config, proxy))
 }
 
 /// The cluster of the current context, if that is complete. The client library uses no credentials if the user is missing; client-go refuses the

@@ -31,6 +31,7 @@ mod node_events;
 mod node_gate;
 mod plugin;
 mod process_group;
+mod proxy;
 mod read;
 mod reflector;
 mod refusals;

@@ -144,3 +144,47 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
     let watches = requests.iter().filter(is_watch);
     assert_eq!(watches.take(2).count(), 2);
 }
+
+#[test]
+fn requests_pass_through_the_proxy_of_the_kubeconfig_file_without_compression_where_it_is_disabled() {
+    // A tunnel through the proxy, which is also the server.
+    let (address, requests) = server(|request| {
+        if request.starts_with("CONNECT ") {
+            Reply::Status(200)
+        } else {
+            hang(request)
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {
+            "server": "http://api.example.org:6443", "disable-compression": true,
+            "proxy-url": format!("http://user:secret@{address}")}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+    });
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    let mut options = options(address);
+    options.access = Access {
+        kubeconfig: Some(path),
+        master: None,
+    };
+    let _cluster = Cluster::start(&options, &Traffic::new().unwrap(), |_| {});
+    let connect = requests.recv_timeout(PATIENCE).unwrap();
+    assert!(
+        connect.starts_with("CONNECT api.example.org:6443 HTTP/1.1\r\n"),
+        "{connect}"
+    );
+    assert!(
+        connect.to_lowercase().contains("\r\nproxy-authorization: basic "),
+        "{connect}"
+    );
+    let is_list = |request: &String| request.starts_with("GET /api/v1/services?limit=");
+    let list = std::iter::repeat_with(|| requests.recv_timeout(PATIENCE).unwrap()).find(is_list);
+    let list = list.unwrap().to_lowercase();
+    assert!(
+        list.contains("\r\nhost: api.example.org:6443") && !list.contains("accept-encoding"),
+        "{list}"
+    );
+}

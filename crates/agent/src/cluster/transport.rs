@@ -15,12 +15,15 @@ use hyper::Uri;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::Client;
 use kube::client::{ConfigExt, RustlsTlsError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower::{BoxError, Service, ServiceBuilder};
+
+use super::proxy::Way;
 
 /// The longest time to connect to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,7 +66,11 @@ impl Default for Limits {
 }
 
 /// A client that notices a server that vanished or hangs, and neither logs nor repeats requests by itself.
-pub(super) fn build(config: kube::Config, limits: &Limits) -> Result<Client, kube::Error> {
+pub(super) fn build(
+    config: kube::Config,
+    proxy: Option<&Intercept>,
+    limits: &Limits,
+) -> Result<Client, kube::Error> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -79,7 +86,9 @@ pub(super) fn build(config: kube::Config, limits: &Limits) -> Result<Client, kub
             name.map_err(kube::Error::RustlsTls)?,
         ));
     }
-    let connector = builder.enable_all_versions().wrap_connector(Recording(connector));
+    let connector = builder
+        .enable_all_versions()
+        .wrap_connector(Way::new(proxy, Recording(connector)));
     let limit = limits.connect;
     let connector = ServiceBuilder::new()
         .map_future(move |connecting| Box::pin(within(limit, connecting)))
