@@ -45,7 +45,8 @@ pub struct Item {
     pub name: Option<ObjectName>,
     /// The object as an [`ObjectChange::Upsert`], or [`ObjectChange::Delete`] if the event deletes it. `None` if the object is invalid.
     pub change: Option<Change>,
-    /// All invalid fields. If there is a change, they concern single endpoints, addresses or networks, which are ignored.
+    /// All invalid fields. If there is a change, they concern parts of the object that are ignored, such as single endpoints, and values that
+    /// are not known.
     pub errors: Vec<FieldError>,
 }
 
@@ -306,8 +307,8 @@ fn item(kind: Kind, text: &RawValue, converter: &mut Converter) -> (Item, String
     }
 }
 
-/// Deserializes to the type of the API, which is the usual case. If a field has a wrong type, starts again with a tree of values, in which
-/// all such fields are found.
+/// Deserializes to the type of the API, which is the usual case. If a field has a wrong type, also one that is not used, starts again with a
+/// tree of the values that are used, in which all such fields are found.
 fn convert<A: DeserializeOwned, T>(
     kind: Kind,
     text: &RawValue,
@@ -328,12 +329,11 @@ fn convert<A: DeserializeOwned, T>(
             return (item, version);
         }
     }
-    let mut value: Value = match serde_json::from_str(text.get()) {
+    let version = value::version(text.get());
+    let mut value = match value::read(kind, text.get()) {
         Ok(value) => value,
-        Err(error) => return (invalid(error.to_string()), String::new()),
+        Err(error) => return (invalid(error.to_string()), version),
     };
-    let version = value.pointer("/metadata/resourceVersion");
-    let version = version.and_then(Value::as_str).unwrap_or_default().to_owned();
     let converted = from_value(converter, &mut value);
     let name = value::name(kind, &value).filter(|_| value::has_valid_name(&converted.errors));
     let item = match converted.object.map(change) {

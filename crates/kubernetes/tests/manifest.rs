@@ -393,9 +393,10 @@ fn an_invalid_endpoint_does_not_affect_the_slice() {
     let objects = read("f", &SLICE.replace("addressType: IPv4", "addressType: IPX"));
     assert_eq!(
         errors(&objects),
-        "f: document 1 (line 1): EndpointSlice shop/web-abc: addressType: \"IPX\" is not IPv4, IPv6 or FQDN\n"
+        "f: document 1 (line 1): EndpointSlice shop/web-abc: addressType: \"IPX\" is not IPv4, IPv6 or FQDN; the endpoints are ignored\n"
     );
-    assert!(objects.endpoint_slices.is_empty());
+    assert_eq!(objects.endpoint_slices[0].endpoints, []);
+    assert!(objects.missing.is_empty());
 }
 
 #[test]
@@ -591,7 +592,7 @@ fn a_truncated_text_has_no_changes() {
 fn objects_that_could_not_be_read_are_missing_by_name() {
     let text = service_named("a")
         + &service_named("b").replace("port: 80", "port: 0")
-        + &format!("---\n{}", SLICE.replace("IPv4", "IPX"))
+        + &format!("---\n{}", SLICE.replace("addressType: IPv4", "addressType: \"\""))
         + "---\napiVersion: v2\nkind: Node\nmetadata: {name: node-a}\n";
     let objects = read("f", &text);
     let missing: Vec<_> = objects

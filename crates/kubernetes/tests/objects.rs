@@ -35,6 +35,7 @@ fn metadata(name: &str) -> ObjectMeta {
             [
                 ("kubernetes.io/service-name", "web"),
                 ("topology.kubernetes.io/zone", "z1"),
+                ("service.kubernetes.io/service-proxy-name", "other"),
                 ("app", "web"),
             ]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -214,12 +215,9 @@ fn a_service_is_converted() {
         .with_port(Port::new("http", 80).with_node_port(30_080))
         .with_port(Port::new("dns", 65_535).with_protocol(Protocol::Udp));
     expected.created = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600));
-    // A service proxy does not use `app`.
-    expected.labels = ["kubernetes.io/service-name", "topology.kubernetes.io/zone"]
-        .into_iter()
-        .zip(["web", "z1"])
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect();
+    // A service proxy does not use the others.
+    let name = "service.kubernetes.io/service-proxy-name".to_owned();
+    expected.labels = [(name, "other".to_owned())].into();
     expected.service_type = ServiceType::LoadBalancer;
     expected.cluster_ips = texts(["10.96.0.1", "fd00:96::1"]).unwrap();
     expected.ip_families = vec![Family::Ipv4, Family::Ipv6];
@@ -441,9 +439,10 @@ fn labels_and_annotations_that_a_service_proxy_does_not_use_are_not_converted() 
             "kernlink.io/scheduler",
             "service.kubernetes.io/topology-mode",
             "kubernetes.io/x",
+            "service.beta.kubernetes.io/x",
             "kubectl.kubernetes.io/last-applied-configuration",
-            "notkubernetes.io/x",
-            "kubernetes.io.example/x",
+            "notkernlink.io/x",
+            "kernlink.io.example/x",
             "x",
         ]
         .map(|name| (name.to_owned(), String::new()))
@@ -452,11 +451,7 @@ fn labels_and_annotations_that_a_service_proxy_does_not_use_are_not_converted() 
     let service = Converter::new().service(&object).object.unwrap();
     assert_eq!(
         service.annotations.keys().collect::<Vec<_>>(),
-        [
-            "kernlink.io/scheduler",
-            "kubernetes.io/x",
-            "service.kubernetes.io/topology-mode"
-        ]
+        ["kernlink.io/scheduler", "service.kubernetes.io/topology-mode"]
     );
 }
 
@@ -477,7 +472,7 @@ mod used_fields {
 
     use kernlink_kubernetes::Converter;
     use kernlink_kubernetes::kernlink_services::{
-        IngressMode, Protocol, ServiceType, SessionAffinity, TrafficPolicy,
+        AddressType, Family, IngressMode, Protocol, ServiceType, SessionAffinity, TrafficPolicy,
     };
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -526,7 +521,6 @@ mod used_fields {
         object["spec"]["sessionAffinity"] = json!("Cookie");
         object["spec"]["internalTrafficPolicy"] = json!("Zone");
         object["spec"]["externalTrafficPolicy"] = json!("Zone");
-        object["spec"]["ipFamilies"] = json!(["IPv8", "IPv4"]);
         object["spec"]["ports"] =
             json!([{"name": "q", "port": 443, "protocol": "QUIC"}, {"name": "http", "port": 80}]);
         object["status"]["loadBalancer"]["ingress"][0]["ipMode"] = json!("Tunnel");
@@ -536,7 +530,7 @@ mod used_fields {
         assert_eq!(service.session_affinity, SessionAffinity::None);
         assert_eq!(service.internal_traffic_policy, TrafficPolicy::Cluster);
         assert_eq!(service.external_traffic_policy, TrafficPolicy::Cluster);
-        assert_eq!(service.ip_families.len(), 1);
+        // kube-proxy serves the address of a load balancer only if the mode is VIP, or missing.
         assert_eq!(service.ingress[0].mode, IngressMode::Proxy);
         let ports: Vec<(u16, Protocol)> = service
             .ports
@@ -549,7 +543,6 @@ mod used_fields {
             fields,
             [
                 "spec.type",
-                "spec.ipFamilies[0]",
                 "spec.ports[0].protocol",
                 "spec.externalTrafficPolicy",
                 "spec.internalTrafficPolicy",
@@ -565,6 +558,37 @@ mod used_fields {
         let slice = converted.object.unwrap();
         assert_eq!((slice.ports.len(), slice.endpoints.len()), (1, 1));
         assert_eq!(converted.errors.len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_family_leaves_the_other_families_their_cluster_ips() {
+        let mut object = service();
+        object["spec"]["ipFamilies"] = json!(["IPv8", "IPv6", "IPvX", "IPv4", "IPvZ"]);
+        object["spec"]["clusterIPs"] = json!(["8:8", "fd00:96::1", "x", "10.96.0.1"]);
+        let converted = Converter::new().service_from_json(object);
+        let service = converted.object.unwrap();
+        assert_eq!(service.ip_families, [Family::Ipv6, Family::Ipv4]);
+        assert_eq!(service.cluster_ips, ["fd00:96::1", "10.96.0.1"]);
+        let fields: Vec<&str> = converted.errors.iter().map(|error| &*error.field).collect();
+        assert_eq!(
+            fields,
+            ["spec.ipFamilies[0]", "spec.ipFamilies[2]", "spec.ipFamilies[4]"]
+        );
+    }
+
+    #[test]
+    fn a_slice_of_an_unknown_address_type_has_no_endpoints_and_is_reported() {
+        let mut object = slice();
+        object["addressType"] = json!("IPv8");
+        object["endpoints"] = json!([{"addresses": ["8:8"]}]);
+        let converted = Converter::new().endpoint_slice_from_json(object);
+        let slice = converted.object.unwrap();
+        assert_eq!(
+            (slice.address_type, slice.endpoints),
+            (AddressType::Other, vec![])
+        );
+        let fields: Vec<&str> = converted.errors.iter().map(|error| &*error.field).collect();
+        assert_eq!(fields, ["addressType"]);
     }
 
     /// A value of any type.
@@ -599,6 +623,9 @@ mod used_fields {
             "/metadata/ownerReferences",
             "/metadata/finalizers",
             "/metadata/uid",
+            "/metadata/resourceVersion",
+            "/metadata/generateName",
+            "/metadata/annotations/service.beta.kubernetes.io~1x",
             "/metadata/deletionTimestamp",
             "/metadata/labels/team",
             "/metadata/annotations/example.com~1x",

@@ -91,6 +91,73 @@ fn an_invalid_object_in_a_list_has_errors_and_the_others_are_read() {
 }
 
 #[test]
+fn nothing_in_a_field_that_is_not_used_affects_an_object() {
+    let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+    let objects = [
+        (
+            Kind::Service,
+            r#"{"metadata":{"name":"web","namespace":"shop","resourceVersion":"7"META},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":80IN}]OUT},
+            "status":{"loadBalancer":{"ingress":[{"ip":"198.51.100.1"IN}]}OUT}TOP}"#,
+        ),
+        (
+            Kind::EndpointSlice,
+            r#"{"metadata":{"name":"web-x","namespace":"shop","resourceVersion":"7","labels":{"kubernetes.io/service-name":"web"}META},
+            "addressType":"IPv4","ports":[{"port":80IN}],"endpoints":[{"addresses":["10.244.0.1"],"conditions":{"ready":true}OUT}]TOP}"#,
+        ),
+        (
+            Kind::Node,
+            r#"{"metadata":{"name":"a","resourceVersion":"7"META},"spec":{"podCIDRs":["10.244.0.0/24"],"taints":[{"key":"t"IN}]OUT},
+            "status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"IN}]OUT}TOP}"#,
+        ),
+    ];
+    for (kind, template) in objects {
+        let read = |meta: &str, value: &str| {
+            let of = |names: &[&str]| {
+                names
+                    .iter()
+                    .map(|name| format!(",\"{name}\":{value}"))
+                    .collect::<String>()
+            };
+            let object = template
+                .replace("META", meta)
+                .replace("IN", &of(&["error", "targetPort", "effect"]))
+                .replace("OUT", &of(&["conditions2", "selector", "targetRef", "capacity"]))
+                .replace("TOP", &of(&["unknown"]));
+            let event = event(kind, &format!(r#"{{"type":"MODIFIED","object":{object}}}"#)).unwrap();
+            let body =
+                format!(r#"{{"kind":"{kind}List","metadata":{{"resourceVersion":"9"}},"items":[{object}]}}"#);
+            let item = page(kind, &body).unwrap().items.pop().unwrap();
+            (event, item)
+        };
+        let (event, item) = read("", "0");
+        assert!(item.change.is_some() && item.errors.is_empty(), "{item:?}");
+        assert!(matches!(&event, Event::Item { resource_version, .. } if resource_version == "7"));
+        // Numbers and depths that a tree of values cannot hold, too.
+        for value in ["null", "{}", "[null,{}]", "\"x\"", "-1.5", "1e999", &deep] {
+            for meta in [
+                "managedFields",
+                "ownerReferences",
+                "uid",
+                "finalizers",
+                "deletionGracePeriodSeconds",
+            ] {
+                let meta = format!(r#","{meta}":{value}"#);
+                assert_eq!(
+                    read(&meta, value),
+                    (event.clone(), item.clone()),
+                    "{kind} {value}"
+                );
+            }
+        }
+    }
+    // A condition as the API server stores it.
+    let line = r#"{"type":"ADDED","object":{"metadata":{"name":"web","namespace":"shop","resourceVersion":"7"},"spec":{"ports":[{"port":80}]},
+        "status":{"loadBalancer":{},"conditions":[{"type":"X","status":"True","lastTransitionTime":null,"reason":"r","message":""}]}}}"#;
+    let item = item(event(Kind::Service, line).unwrap());
+    assert!(item.change.is_some() && item.errors.is_empty(), "{item:?}");
+}
+
+#[test]
 fn an_invalid_endpoint_does_not_affect_the_others() {
     let line = r#"{"type":"ADDED","object":{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"web-1","namespace":"shop",
         "resourceVersion":"9","labels":{"kubernetes.io/service-name":"web"}},"addressType":"IPv4","ports":[{"port":8080}],

@@ -111,7 +111,8 @@ impl Objects {
     /// A truncated text is detected if it ends inside a list or inside JSON, and in most other cases. It is not detected if it ends
     /// between two YAML documents, or between two fields of a YAML document with a single object.
     ///
-    /// [`Self::errors`] is not used; report it before. Errors about a single endpoint, Node address or pod network do not cause a failure.
+    /// [`Self::errors`] is not used; report it before. Errors about a part of an object that is ignored, such as an endpoint, do not
+    /// cause a failure.
     ///
     /// # Errors
     ///

@@ -28,11 +28,12 @@ pub(super) fn convert(
             None
         }
         other => {
-            errors.add(
-                "addressType",
-                format!("{} is not IPv4, IPv6 or FQDN", quoted(other)),
+            let reason = format!(
+                "{} is not IPv4, IPv6 or FQDN; the endpoints are ignored",
+                quoted(other)
             );
-            None
+            errors.ignore("addressType", reason);
+            Some(AddressType::Other)
         }
     };
     let ports = object.ports.iter().flatten().enumerate();
@@ -81,7 +82,7 @@ impl SliceBuilder {
         }
     }
 
-    /// Whether the endpoints are used: the slice is valid and its address type is not `FQDN`.
+    /// Whether the endpoints are used: the slice is valid, and its address type is IPv4 or IPv6.
     #[cfg(any(feature = "manifest", feature = "watch"))]
     pub(crate) fn uses_endpoints(&self) -> bool {
         self.slice

@@ -68,12 +68,11 @@ impl Converter {
     /// Converts a Service.
     ///
     /// - An unknown value of `type`, `sessionAffinity`, `internalTrafficPolicy` or `externalTrafficPolicy` is the default of the field, as in
-    ///   kube-proxy; an address with an unknown `ipMode` is not served, and a port with an unknown protocol is ignored. Any other invalid
-    ///   field makes the whole Service invalid.
+    ///   kube-proxy. An address with an unknown `ipMode` is not served. A port with an unknown protocol is ignored, and so is an unknown item of `ipFamilies`
+    ///   together with its cluster IP. Any other invalid field makes the whole Service invalid.
     /// - A missing namespace is `default`.
     /// - Cluster IPs, external IPs, load balancer addresses and source ranges are kept as written.
-    /// - Labels and annotations are kept only if a service proxy may use them: their prefix is `kernlink.io`, `kubernetes.io` or
-    ///   `*.kubernetes.io`, except those of `kubectl`.
+    /// - Labels and annotations are kept only if a service proxy may use them: their prefix is `kernlink.io` or `service.kubernetes.io`.
     /// - `sessionAffinity: ClientIP` without a timeout has the API server's default, 3 h.
     pub fn service(&mut self, object: &core::v1::Service) -> Converted<Service> {
         self.service_after(object, Vec::new())
@@ -83,7 +82,7 @@ impl Converter {
     ///
     /// - A missing namespace is `default`.
     /// - Only the first address of an endpoint is used. An IPv4-mapped IPv6 address is converted to the IPv4 address.
-    /// - A slice of the address type `FQDN` is converted without its endpoints.
+    /// - A slice of the address type `FQDN`, or of an unknown one, is converted without its endpoints.
     pub fn endpoint_slice(&mut self, object: &discovery::v1::EndpointSlice) -> Converted<EndpointSlice> {
         let mut part = self.endpoint_slice_after(object, Vec::new());
         for (position, endpoint) in object.endpoints.items().iter().enumerate() {

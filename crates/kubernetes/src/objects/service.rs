@@ -58,10 +58,17 @@ fn read_spec(service: &mut Service, spec: &api::ServiceSpec, names: &mut Names, 
         match text.as_str() {
             "IPv4" => service.ip_families.push(Family::Ipv4),
             "IPv6" => service.ip_families.push(Family::Ipv6),
-            text => errors.ignore(
-                format_args!("spec.ipFamilies[{position}]"),
-                format!("{} is not IPv4 or IPv6; ignored", super::quoted(text)),
-            ),
+            text => {
+                errors.ignore(
+                    format_args!("spec.ipFamilies[{position}]"),
+                    format!("{} is not IPv4 or IPv6; ignored", super::quoted(text)),
+                );
+                // Its cluster IP too: that of each other family is the one at the position of the family.
+                let position = service.ip_families.len();
+                if position < service.cluster_ips.len() {
+                    service.cluster_ips.remove(position);
+                }
+            }
         }
     }
     let ports = spec.ports.iter().flatten().enumerate();
@@ -146,14 +153,15 @@ fn read_ingress(object: &api::LoadBalancerIngress, position: usize, errors: &mut
     let mode = match object.ip_mode.as_deref().unwrap_or_default() {
         "" | "VIP" => IngressMode::Vip,
         "Proxy" => IngressMode::Proxy,
-        // As in kube-proxy: only VIP means that the node serves the address.
-        other => {
+        // As in kube-proxy: only what is known to be sent to this address is served at it.
+        text => {
+            let reason = format!(
+                "{} is not VIP or Proxy; the address is not served",
+                super::quoted(text)
+            );
             errors.ignore(
                 format_args!("status.loadBalancer.ingress[{position}].ipMode"),
-                format!(
-                    "{} is not VIP or Proxy; the address is not served",
-                    super::quoted(other)
-                ),
+                reason,
             );
             IngressMode::Proxy
         }
@@ -164,18 +172,12 @@ fn read_ingress(object: &api::LoadBalancerIngress, position: usize, errors: &mut
     }
 }
 
-/// Whether a service proxy may use a label or annotation.
-pub(super) fn is_relevant(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(prefix, _)| {
-        let is_kubernetes = prefix
-            .strip_suffix("kubernetes.io")
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-        prefix == "kernlink.io" || (is_kubernetes && !prefix.starts_with("kubectl."))
-    })
-}
+/// The prefixes of the labels and annotations of Services that a service proxy may use.
+pub(super) const NAME_PREFIXES: &[&str] = &["kernlink.io/", "service.kubernetes.io/"];
 
 /// The labels or annotations that a service proxy may use.
 fn relevant(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let is_relevant = |name: &str| NAME_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     let texts = texts.into_iter().flatten();
     texts
         .filter(|(name, _)| is_relevant(name))

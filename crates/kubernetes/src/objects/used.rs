@@ -1,10 +1,13 @@
 //! The fields of API objects that a service proxy uses. Nothing in any other field has an effect, of any type: the API server stores
 //! objects that the types of a client library refuse, and later versions of Kubernetes have more fields.
 
+#[cfg(feature = "watch")]
+mod read;
+
 use serde_json::Value;
 
 use self::Used::{Fields, Items, Names, Value as All};
-use super::service::is_relevant;
+use super::service::NAME_PREFIXES;
 
 /// The part of a value that is used.
 pub(super) enum Used {
@@ -14,12 +17,21 @@ pub(super) enum Used {
     Fields(&'static [(&'static str, Used)]),
     /// The items, of each this part.
     Items(&'static Used),
-    /// Labels or annotations that a service proxy may use.
-    Names,
+    /// Labels or annotations with these names, or with these prefixes, which end with a slash.
+    Names(&'static [&'static str]),
 }
 
 pub(super) const SERVICE: Used = Fields(&[
-    ("metadata", METADATA),
+    (
+        "metadata",
+        Fields(&[
+            ("name", All),
+            ("namespace", All),
+            ("creationTimestamp", All),
+            ("labels", Names(NAME_PREFIXES)),
+            ("annotations", Names(NAME_PREFIXES)),
+        ]),
+    ),
     (
         "spec",
         Fields(&[
@@ -57,18 +69,31 @@ pub(super) const SERVICE: Used = Fields(&[
     ),
 ]);
 
-/// Without the endpoints, which are [`ENDPOINT`] each.
 pub(super) const ENDPOINT_SLICE: Used = Fields(&[
-    ("metadata", METADATA),
+    (
+        "metadata",
+        Fields(&[
+            ("name", All),
+            ("namespace", All),
+            (
+                "labels",
+                Names(&["kubernetes.io/service-name", "service.kubernetes.io/headless"]),
+            ),
+            (
+                "annotations",
+                Names(&["endpoints.kubernetes.io/last-change-trigger-time"]),
+            ),
+        ]),
+    ),
     ("addressType", All),
-    ("endpoints", All),
+    ("endpoints", Items(&ENDPOINT)),
     (
         "ports",
         Items(&Fields(&[("name", All), ("protocol", All), ("port", All)])),
     ),
 ]);
 
-pub(super) const ENDPOINT: Used = Fields(&[
+const ENDPOINT: Used = Fields(&[
     ("addresses", All),
     (
         "conditions",
@@ -88,7 +113,11 @@ pub(super) const ENDPOINT: Used = Fields(&[
 pub(super) const NODE: Used = Fields(&[
     (
         "metadata",
-        Fields(&[("name", All), ("labels", Names), ("deletionTimestamp", All)]),
+        Fields(&[
+            ("name", All),
+            ("labels", Names(&["topology.kubernetes.io/zone"])),
+            ("deletionTimestamp", All),
+        ]),
     ),
     (
         "spec",
@@ -98,32 +127,43 @@ pub(super) const NODE: Used = Fields(&[
             ("taints", Items(&Fields(&[("key", All)]))),
         ]),
     ),
-    ("status", Fields(&[("addresses", All)])),
+    (
+        "status",
+        Fields(&[("addresses", Items(&Fields(&[("type", All), ("address", All)])))]),
+    ),
 ]);
 
-pub(super) const NODE_ADDRESS: Used = Fields(&[("type", All), ("address", All)]);
-
-const METADATA: Used = Fields(&[
-    ("name", All),
-    ("namespace", All),
-    ("creationTimestamp", All),
-    ("labels", Names),
-    ("annotations", Names),
-]);
+/// The version of an object of any kind.
+#[cfg(feature = "watch")]
+pub(super) const VERSION: Used = Fields(&[("metadata", Fields(&[("resourceVersion", All)]))]);
 
 impl Used {
+    /// The part of a field; `None` if the field is not used.
+    fn of_field(&self, name: &str) -> Option<&Self> {
+        match self {
+            Fields(used) => used
+                .iter()
+                .find(|(field, _)| *field == name)
+                .map(|(_, used)| used),
+            Names(names) => names
+                .iter()
+                .any(|used| *used == name || (used.ends_with('/') && name.starts_with(used)))
+                .then_some(&All),
+            All | Items(_) => None,
+        }
+    }
+
     /// Removes everything else. A value of another type than expected stays, and so causes a type error.
     pub(super) fn reduce(&self, value: &mut Value) {
         match (self, value) {
-            (Fields(used), Value::Object(fields)) => fields.retain(|name, value| {
-                let field = used.iter().find(|(field, _)| *field == name);
-                if let Some((_, used)) = field {
+            (Fields(_) | Names(_), Value::Object(fields)) => fields.retain(|name, value| {
+                let used = self.of_field(name);
+                if let Some(used) = used {
                     used.reduce(value);
                 }
-                field.is_some()
+                used.is_some()
             }),
             (Items(used), Value::Array(items)) => items.iter_mut().for_each(|item| used.reduce(item)),
-            (Names, Value::Object(fields)) => fields.retain(|name, _| is_relevant(name)),
             _ => {}
         }
     }

@@ -9,6 +9,24 @@ use super::{Converted, Converter, DEFAULT_NAMESPACE, used};
 use crate::deserialize::from_value;
 use crate::error::FieldError;
 
+/// Deserializes the fields of an object that are used.
+#[cfg(feature = "watch")]
+pub(crate) fn read(kind: Kind, text: &str) -> serde_json::Result<Value> {
+    match kind {
+        Kind::Service => used::SERVICE.read(text),
+        Kind::EndpointSlice => used::ENDPOINT_SLICE.read(text),
+        Kind::Node => used::NODE.read(text),
+    }
+}
+
+/// The version of an object; empty if it has none.
+#[cfg(feature = "watch")]
+pub(crate) fn version(text: &str) -> String {
+    let value = used::VERSION.read(text).unwrap_or_default();
+    let version = value.pointer("/metadata/resourceVersion");
+    version.and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
 /// Converts a Service. A field of a wrong type makes it invalid.
 pub(crate) fn service(converter: &mut Converter, value: &mut Value) -> Converted<Service> {
     used::SERVICE.reduce(value);
@@ -20,8 +38,8 @@ pub(crate) fn service(converter: &mut Converter, value: &mut Value) -> Converted
 
 /// Converts an EndpointSlice. Endpoints are deserialized one by one, so that a wrong type in one does not affect the others.
 pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Converted<EndpointSlice> {
-    let endpoints = take_list(value.get_mut("endpoints"));
     used::ENDPOINT_SLICE.reduce(value);
+    let endpoints = take_list(value.get_mut("endpoints"));
     let (object, errors) = from_value::<discovery::v1::EndpointSlice>(value);
     let Some(object) = object else {
         return rejected(errors);
@@ -33,7 +51,6 @@ pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Co
         Vec::new()
     };
     for (position, mut endpoint) in used.into_iter().enumerate() {
-        used::ENDPOINT.reduce(&mut endpoint);
         match from_value(&mut endpoint) {
             (Some(endpoint), errors) if errors.is_empty() => part.add(converter, position, &endpoint),
             (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
@@ -44,15 +61,14 @@ pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Co
 
 /// Converts a Node. Addresses are deserialized one by one, as endpoints are.
 pub(crate) fn node(converter: &mut Converter, value: &mut Value) -> Converted<Node> {
-    let addresses = take_list(value.pointer_mut("/status/addresses"));
     used::NODE.reduce(value);
+    let addresses = take_list(value.pointer_mut("/status/addresses"));
     let (object, errors) = from_value::<v1::Node>(value);
     let Some(object) = object else {
         return rejected(errors);
     };
     let mut part = converter.node_after(&object, errors);
     for (position, mut address) in addresses.into_iter().enumerate() {
-        used::NODE_ADDRESS.reduce(&mut address);
         match from_value(&mut address) {
             (Some(address), errors) if errors.is_empty() => part.add(position, &address),
             (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
