@@ -8,7 +8,7 @@ use kernlink_services::{Change, Kind};
 use crate::cluster::Update;
 use crate::pending::Pending;
 
-/// The largest number of invalid objects of one update that have a line each.
+/// The largest number of invalid fields of one update that have a line each.
 const MAX_PROBLEMS: usize = 20;
 /// The longest text about one of them, in bytes.
 const MAX_PROBLEM: usize = 1_000;
@@ -43,12 +43,21 @@ impl ClusterObjects {
                 for problem in problems.iter().take(MAX_PROBLEMS) {
                     tracing::error!("{}; it stays as it was", excerpt_of(problem, MAX_PROBLEM));
                 }
-                if let Some(others) = problems
-                    .len()
-                    .checked_sub(MAX_PROBLEMS)
-                    .filter(|others| *others > 0)
-                {
-                    tracing::error!("{others} other invalid objects, or parts of them, stay as they were");
+                if let Some(others) = others(&problems) {
+                    tracing::error!("{others} more invalid fields; their objects stay as they were");
+                }
+            }
+            Update::Ignored(problems) => {
+                for problem in problems.iter().take(MAX_PROBLEMS) {
+                    tracing::warn!(
+                        "{}; the rest of the object is used",
+                        excerpt_of(problem, MAX_PROBLEM)
+                    );
+                }
+                if let Some(others) = others(&problems) {
+                    tracing::warn!(
+                        "{others} more invalid parts or unknown values; the rest of their objects is used"
+                    );
                 }
             }
             Update::Failed { kind, problem, .. } => {
@@ -138,6 +147,12 @@ impl ClusterObjects {
 
 /// The kinds that are read from an API server.
 pub(crate) const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+
+/// The number of problems that have no line of their own.
+fn others(problems: &[String]) -> Option<usize> {
+    let others = problems.len().checked_sub(MAX_PROBLEMS);
+    others.filter(|others| *others > 0)
+}
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@ mod iptables_mode;
 mod kube_proxy_place;
 mod load_balancer;
 mod mode_round_trip;
+mod object_fields;
 mod privileges;
 mod service_manager;
 mod support;

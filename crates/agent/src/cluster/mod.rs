@@ -12,7 +12,8 @@
 //!   a watch of up to 30 seconds that does not end. The next attempt has a new connection.
 //! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds. Credentials, certificates and the address of the
 //!   server are read again for each attempt after a failed one, and for the next request after one of their files changed.
-//! - An invalid object stays as it was before; it is reported, and does not affect the others.
+//! - An invalid object stays as it was before; it is reported, and does not affect the others. Of an object with an invalid part, such as an
+//!   endpoint, or an unknown value, the rest is used.
 //! - Events about the Node are written to the server; nothing else is.
 //! - Nothing is [`Synced`](kernlink_services::ObjectChange::Synced) before its first full list. Nodes are not synced before the Node of this
 //!   node has an address, or 30 seconds have passed, as in kube-proxy.
@@ -85,8 +86,10 @@ pub struct Options {
 pub enum Update {
     /// Objects changed, or a first list is complete.
     Changes(Vec<Change>),
-    /// Objects, or parts of them, are invalid: one text for each.
+    /// Objects are invalid, and stay as they were: one text for each invalid field.
     Invalid(Vec<String>),
+    /// Parts of objects that are invalid, such as single endpoints, are ignored, and defaults replace unknown values: one text for each.
+    Ignored(Vec<String>),
     /// A kind cannot be read; it is tried again. The objects stay as they were.
     Failed {
         /// The kind.

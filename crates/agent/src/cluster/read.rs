@@ -33,7 +33,9 @@ pub fn read(
                     changes.push(change);
                 }
             }
-            Ok(Update::Invalid(problems)) => problems.into_iter().for_each(&mut on_problem),
+            Ok(Update::Invalid(problems) | Update::Ignored(problems)) => {
+                problems.into_iter().for_each(&mut on_problem);
+            }
             Ok(Update::Node(problem)) => on_problem(problem),
             Ok(Update::Failed { kind, problem, .. }) => on_failure(format!("{kind}: {problem}"))?,
             Ok(Update::Recovered(_)) => {}

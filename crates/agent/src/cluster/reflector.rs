@@ -368,17 +368,25 @@ impl Reflector {
     }
 
     fn report_invalid(&self, items: &[Item]) {
-        let mut problems = Vec::new();
+        let (mut invalid, mut ignored) = (Vec::new(), Vec::new());
         for item in items {
             let name = item
                 .name
                 .as_ref()
                 .map_or_else(|| "without a name".to_owned(), ToString::to_string);
             let object = format!("{} {name}", self.resource.kind);
-            problems.extend(item.errors.iter().map(|error| format!("{object}: {error}")));
+            let problems = item.errors.iter().map(|error| format!("{object}: {error}"));
+            if item.change.is_some() {
+                ignored.extend(problems);
+            } else {
+                invalid.extend(problems);
+            }
         }
-        if !problems.is_empty() {
-            (self.on_update)(Update::Invalid(problems));
+        if !invalid.is_empty() {
+            (self.on_update)(Update::Invalid(invalid));
+        }
+        if !ignored.is_empty() {
+            (self.on_update)(Update::Ignored(ignored));
         }
     }
 
