@@ -7,7 +7,9 @@ use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::time::Instant;
 
-use kernlink_services::{Changes, Config, Event, Family, InterfaceAddress, ObjectName, Services};
+use kernlink_services::{
+    Changes, Config, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services,
+};
 
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
@@ -183,6 +185,13 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// Whether an operation that failed with this error may have been executed nevertheless. Its object is then read again when its retry
     /// is due, also if nothing needs the operation any more.
     fn is_outcome_unknown(error: &Self::Error) -> bool;
+
+    /// Whether a frontend of a Service is served: everything that it needs is in place, as last read or written. What another mode left is
+    /// removed for such frontends, and for those that no Service has any more. Reads the tables; the cost does not depend on their size.
+    /// Default: no.
+    fn serves(_state: &Self::State, _frontend: &FrontendKey, _service: &ObjectName) -> bool {
+        false
+    }
 
     /// Records in the observed objects that an operation was done.
     fn record(state: &mut Self::State, operation: &Self::Operation);

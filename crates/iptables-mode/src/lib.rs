@@ -40,7 +40,7 @@ use kernlink_engine::data_path::{Class, DataPath};
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::plan::PlanBuilder;
 use kernlink_engine::schedule::Intervals;
-use kernlink_services::{Changes, Event, Family, InterfaceAddress, Services};
+use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 
 pub use self::chains::FixedChain;
 pub use self::config::Config;
@@ -170,6 +170,10 @@ impl DataPath for IptablesMode {
 
     fn is_outcome_unknown(error: &Error) -> bool {
         error.is_outcome_unknown()
+    }
+
+    fn serves(state: &State, frontend: &FrontendKey, service: &ObjectName) -> bool {
+        state.serves(Family::of(frontend.address), service)
     }
 
     fn record(state: &mut State, operation: &Operation) {

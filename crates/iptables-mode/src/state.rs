@@ -12,7 +12,7 @@ use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
 use kernlink_iptables_restore::{ChainName, Rule, Style, Table as RuleTable};
 use kernlink_netfilter::{CONNTRACK_BUCKETS, MissingExtensions};
-use kernlink_services::{Family, InterfaceAddress, NodeFacts};
+use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
 use self::ports::PortObjects;
 use super::chains::{Counters, FixedChain, Jump, static_rules};
@@ -20,7 +20,7 @@ use super::config::Config;
 use super::events::Events;
 use super::flows::Flows;
 use super::key::Key;
-use super::observed::{Observed, ObservedChain};
+use super::observed::{Observed, ObservedChain, fingerprint};
 use super::plan::Touched;
 use super::port_chain::PortChain;
 use super::totals::Sums;
@@ -394,6 +394,35 @@ impl State {
         let mut needed =
             FixedChain::of(&self.config, family).filter(|chain| *chain != FixedChain::FilterFirewall);
         needed.all(|chain| observed.contains_key(&chain))
+    }
+
+    /// Whether the chains and rules of a Service are in place, as last read or written, and the chains and jumps that all Services share.
+    pub(super) fn serves(&self, family: Family, service: &ObjectName) -> bool {
+        let changes = self.touched.get(&Key::Service(family, service.clone()));
+        let jumps = &self.fixed[family.index()].jumps;
+        self.config.services.families.contains(&family)
+            && self.is_fixed_in_place(family)
+            && !jumps.is_empty()
+            && jumps.iter().all(|exists| *exists)
+            && changes.is_none_or(|changes| changes.iter().all(|changed| self.is_in_place(family, changed)))
+    }
+
+    /// Whether a chain or rule that a step changes is as it is desired: a step that failed may have been executed, or another program may have
+    /// done the same.
+    fn is_in_place(&self, family: Family, changed: &Touched) -> bool {
+        match changed {
+            Touched::Chain(name) => {
+                let chains = &self.chains[family.index()];
+                chains.desired(name).is_none_or(|desired| {
+                    let observed = chains.observed(name);
+                    observed.is_some_and(|observed| *observed == fingerprint(&desired.rules(), family))
+                })
+            }
+            Touched::Rule(key) => {
+                let rules = &self.rules[family.index()];
+                rules.is_desired(key) == rules.is_observed(key)
+            }
+        }
     }
 
     /// Replaces what was read of a family, and makes it dirty. What is recorded of tables that could not be read stays, without the jumps.

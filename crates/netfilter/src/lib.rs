@@ -35,8 +35,8 @@ pub use self::removal::removal;
 pub use self::removal::{Owned, TableRemoval, plan_removal, write_removal};
 pub use self::rules::{Jump, rules_code, unreadable_rules};
 pub use self::rules::{
-    LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, masquerade_sources,
-    read_tables, read_tables_of, unreadable_table, unreadable_tables,
+    LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, frontend_of_rule, mark_match,
+    masquerade_sources, node_port_of_rule, read_tables, read_tables_of, unreadable_table, unreadable_tables,
 };
 #[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;

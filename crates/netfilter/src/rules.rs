@@ -9,7 +9,7 @@ use kernlink_iptables_restore::matches::{MarkMatch, SetDirection};
 use kernlink_iptables_restore::{
     ChainName, Error, Iptables, Match, RefusedKind, Rule, Ruleset, Save, SetName, Table, UnreadableLine,
 };
-use kernlink_services::{Event, Family};
+use kernlink_services::{Event, Family, FrontendKey, Protocol};
 
 /// A rule in a built-in chain that jumps to an owned chain. If it does not exist, it is inserted at the top of its chain; its position
 /// does not matter afterwards.
@@ -21,6 +21,48 @@ pub struct Jump {
     pub chain: ChainName,
     /// The rule.
     pub rule: Rule,
+}
+
+/// The frontend whose packets a rule of `KUBE-SERVICES` matches: by one address, protocol and port. `None` for any other rule, such as the one
+/// of all node ports.
+#[must_use]
+pub fn frontend_of_rule(rule: &Rule) -> Option<FrontendKey> {
+    let (protocol, port) = node_port_of_rule(rule)?;
+    let text = rule.to_string();
+    let mut words = text.split_ascii_whitespace();
+    words.find(|word| *word == "-d")?;
+    let address = words.next()?.split('/').next()?.parse().ok()?;
+    Some(FrontendKey {
+        address,
+        protocol,
+        port,
+    })
+}
+
+/// The protocol and port that a rule of `KUBE-NODEPORTS` matches. `None` for any other rule.
+#[must_use]
+pub fn node_port_of_rule(rule: &Rule) -> Option<(Protocol, u16)> {
+    let text = rule.to_string();
+    let mut words = text.split_ascii_whitespace();
+    let mut matched = (None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "!" => return None,
+            "-p" => matched.0 = words.next().and_then(protocol),
+            "--dport" => matched.1 = words.next()?.parse().ok(),
+            _ => {}
+        }
+    }
+    Some((matched.0?, matched.1?))
+}
+
+fn protocol(name: &str) -> Option<Protocol> {
+    match name {
+        "tcp" => Some(Protocol::Tcp),
+        "udp" => Some(Protocol::Udp),
+        "sctp" => Some(Protocol::Sctp),
+        _ => None,
+    }
 }
 
 /// The tables with owned chains.

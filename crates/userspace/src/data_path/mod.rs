@@ -28,7 +28,7 @@ use kernlink_engine::data_path::{Class, DataPath};
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::plan::PlanBuilder;
 use kernlink_engine::schedule::Intervals;
-use kernlink_services::{Changes, Event, InterfaceAddress, Services};
+use kernlink_services::{Changes, Event, FrontendKey, InterfaceAddress, ObjectName, Services};
 
 pub use self::cleanup::{CleanedUp, cleanup, has_portals, plan_cleanup};
 pub use self::config::Config;
@@ -149,6 +149,10 @@ impl DataPath for UserspaceMode {
 
     fn is_outcome_unknown(error: &Error) -> bool {
         error.is_outcome_unknown()
+    }
+
+    fn serves(state: &State, frontend: &FrontendKey, _service: &ObjectName) -> bool {
+        state.serves(frontend)
     }
 
     fn record(state: &mut State, operation: &Operation) {

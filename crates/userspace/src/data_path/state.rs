@@ -13,14 +13,16 @@ use kernlink_engine::Backoff;
 use kernlink_engine::table::Table;
 use kernlink_iptables_restore::Table as RulesTable;
 use kernlink_netfilter::flows::TrackedFlows;
-use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
+use kernlink_services::{
+    Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, Protocol, ServicePortId, Services,
+};
 
 pub(super) use self::rules::{ChainRule, DesiredRules, PresentRules};
 use super::chains::PortalChain;
 use super::compile::compile;
 use super::config::Config;
 use super::error::Error;
-use super::key::{Key, RulesKey};
+use super::key::{Key, Part, RulesKey};
 use super::operation::{Operation, Write};
 use super::portal::{Portal, PortalKey};
 use crate::ports::PortAllocator;
@@ -318,6 +320,39 @@ impl State {
     fn next_reading(&self) -> Option<Instant> {
         let (next, _) = self.read_again?;
         self.unread().next().map(|_| next)
+    }
+
+    /// Whether a frontend is served: its listening port is open, and the rules that lead to it are in place.
+    pub(super) fn serves(&self, frontend: &FrontendKey) -> bool {
+        let transport = match frontend.protocol {
+            Protocol::Tcp => Transport::Tcp,
+            Protocol::Udp => Transport::Udp,
+            Protocol::Sctp => return false,
+        };
+        let family = frontend.family();
+        let key = |part, address| RulesKey {
+            family,
+            part,
+            transport,
+            address,
+            port: frontend.port,
+        };
+        let address = Some(frontend.address);
+        let keys = [
+            key(Part::Portals, address),
+            key(Part::NodePorts, address),
+            key(Part::NodePorts, None),
+        ];
+        let rules = &self.rules[family.index()];
+        let jumps = &self.chains[family.index()].jumps;
+        let mut desired = keys.iter().filter_map(|key| Some((key, rules.desired(key)?)));
+        desired.next().is_some_and(|(key, desired)| {
+            let observed = rules.observed(key);
+            let is_present = |rule: &ChainRule| {
+                jumps.contains(&rule.chain) && observed.is_some_and(|observed| observed.copies(rule) > 0)
+            };
+            self.listeners.is_observed(&desired.listener) && desired.rules.iter().all(is_present)
+        })
     }
 
     /// Whether an object is recorded as existing. Before the first listing nothing is.
