@@ -306,12 +306,6 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
     }
 
-    /// Whether an operation failed before and is retried.
-    #[must_use]
-    pub fn has_failures(&self) -> bool {
-        !self.retries.is_empty()
-    }
-
     /// Adds the steps of another data path, whose keys, operations and phases are some of this one's. `plan` adds them to a builder of
     /// their own.
     pub fn add_part<P>(&mut self, plan: impl FnOnce(&mut PlanBuilder<'_, P>))

@@ -6,13 +6,11 @@
 //! table `filter`. Established connections continue: connection tracking translates their packets without rules.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use kernlink_iptables_restore::matches::ConntrackState;
 use kernlink_iptables_restore::{Chain, ChainName, Edit, Match, Restore, Rule, Ruleset, Table};
-use kernlink_ipvs::Protocol;
-use kernlink_netfilter::{Jump, Owned, chain_name, comment_match, removal};
-use kernlink_services::Family;
+use kernlink_netfilter::{Jump, Owned, chain_name, comment_match, frontend_of_rule, removal};
+use kernlink_services::{Family, FrontendKey};
 
 use super::rules::{self, CHAINS, POSTROUTING, SERVICES};
 
@@ -101,12 +99,12 @@ impl Former {
     /// not needed any more, or the chains of table `filter`, which reject and drop what is not translated.
     ///
     /// Does nothing if all frontends are served: then everything is removed together.
-    pub(super) fn release(&mut self, unserved: &BTreeSet<Frontend>) -> bool {
-        let named: Vec<Option<Frontend>> = self.services.iter().map(frontend).collect();
-        let known: BTreeSet<Frontend> = named.iter().flatten().copied().collect();
+    pub(super) fn release(&mut self, unserved: &BTreeSet<FrontendKey>) -> bool {
+        let named: Vec<Option<FrontendKey>> = self.services.iter().map(frontend_of_rule).collect();
+        let known: BTreeSet<FrontendKey> = named.iter().flatten().copied().collect();
         // Node ports have one rule for all.
         let has_others = !unserved.is_subset(&known);
-        let is_kept = |of: &Option<Frontend>| of.map_or(has_others, |of| unserved.contains(&of));
+        let is_kept = |of: &Option<FrontendKey>| of.map_or(has_others, |of| unserved.contains(&of));
         if !named.iter().any(is_kept) {
             return false;
         }
@@ -128,33 +126,6 @@ impl Former {
             self.filter.clear();
         }
     }
-}
-
-/// The address, protocol and port of a frontend.
-pub(super) type Frontend = (IpAddr, Protocol, u16);
-
-/// The frontend whose packets a rule of `KUBE-SERVICES` translates. `None` for the rule of all node ports.
-fn frontend(rule: &Rule) -> Option<Frontend> {
-    let text = rule.to_string();
-    let mut words = text.split_ascii_whitespace();
-    let (mut address, mut protocol, mut port) = (None, None, None);
-    while let Some(word) = words.next() {
-        match word {
-            "!" => return None,
-            "-d" => address = words.next()?.split('/').next()?.parse().ok(),
-            "-p" => {
-                protocol = match words.next()? {
-                    "tcp" => Some(Protocol::Tcp),
-                    "udp" => Some(Protocol::Udp),
-                    "sctp" => Some(Protocol::Sctp),
-                    _ => None,
-                }
-            }
-            "--dport" => port = words.next()?.parse().ok(),
-            _ => {}
-        }
-    }
-    Some((address?, protocol?, port?))
 }
 
 fn shared_chains(table: Table) -> &'static [&'static str] {

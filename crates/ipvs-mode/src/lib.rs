@@ -36,7 +36,7 @@ pub mod watch;
 
 use std::time::Instant;
 
-use kernlink_services::{Changes, Event, Family, InterfaceAddress, ObjectName, Services};
+use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
 use kernlink_engine::data_path::{Class, DataPath};
 use kernlink_engine::error::InvalidConfig;
@@ -191,6 +191,10 @@ impl DataPath for IpvsMode {
 
     fn draining(state: &State) -> usize {
         state.drains.len()
+    }
+
+    fn serves(state: &State, frontend: &FrontendKey, _service: &ObjectName) -> bool {
+        state.serves(frontend)
     }
 
     fn set_dirty(state: &mut State, key: &Key) {

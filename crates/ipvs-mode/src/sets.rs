@@ -350,7 +350,7 @@ pub(super) fn of_endpoints(port: &ServicePort) -> Vec<(SetId, Entry)> {
     port.local_endpoints.iter().map(hairpin).collect()
 }
 
-fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {
+pub(super) fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {
     ProtocolPort::new(protocol.into(), port)
 }
 

@@ -9,7 +9,7 @@ use kernlink_ipvs::{
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
 use kernlink_services::{
-    ChosenEndpoint, ChosenEndpoints, Family, Frontend, Protocol, ServicePort, TrafficPolicy,
+    ChosenEndpoint, ChosenEndpoints, Family, Frontend, FrontendKey, Protocol, ServicePort, TrafficPolicy,
 };
 
 use super::forwarding::Forwarding;
@@ -17,12 +17,32 @@ use super::options::IpvsOptions;
 
 /// The key of the virtual server of a frontend.
 pub(super) fn key(frontend: &Frontend) -> VirtualServerKey {
+    key_of(&FrontendKey::of(frontend))
+}
+
+/// The key of the virtual server of the frontend with this key.
+pub(super) fn key_of(frontend: &FrontendKey) -> VirtualServerKey {
     let protocol = match frontend.protocol {
         Protocol::Tcp => IpvsProtocol::Tcp,
         Protocol::Udp => IpvsProtocol::Udp,
         Protocol::Sctp => IpvsProtocol::Sctp,
     };
     VirtualServerKey::new(frontend.address, frontend.port, protocol)
+}
+
+/// The frontend of a virtual server. `None` if it has no address, or a protocol that no Service has.
+pub(super) fn frontend_of(key: &VirtualServerKey) -> Option<FrontendKey> {
+    let protocol = match key.protocol()? {
+        IpvsProtocol::Tcp => Protocol::Tcp,
+        IpvsProtocol::Udp => Protocol::Udp,
+        IpvsProtocol::Sctp => Protocol::Sctp,
+        _ => return None,
+    };
+    Some(FrontendKey {
+        address: key.address()?,
+        protocol,
+        port: key.port()?,
+    })
 }
 
 /// The virtual server of a frontend.

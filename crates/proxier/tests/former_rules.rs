@@ -31,11 +31,12 @@ use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{DummyLinks, HostAddress, Link, Selection};
 use kernlink_iptables_restore::{Fake, Table};
+use kernlink_ipvs::Ipvs;
 use kernlink_proxier::DataPath;
 use kernlink_proxier::any_mode::{self, AnyMode, Config, Mode};
 use kernlink_proxier::iptables_mode::{self, Proxier};
 use kernlink_proxier::ipvs_mode;
-use kernlink_proxier::netfilter::LocalDetection;
+use kernlink_proxier::netfilter::{self, LocalDetection};
 use kernlink_services::{
     Change, Family, Ingress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
 };
@@ -611,5 +612,179 @@ fn a_service_that_cannot_be_programmed_in_ipvs_mode_keeps_only_its_own_rules_of_
         };
         assert!(!matches!(tracer.trace(packet(3)), End::Served(_)));
         assert!(matches!(tracer.trace(packet(4)), End::Served(_)));
+    }
+}
+
+/// A process of iptables mode, on a node that IPVS mode serves.
+fn iptables_after_ipvs() -> (Faults, SharedKernel, any_mode::Proxier) {
+    let shared = SharedKernel::new();
+    let faults = Faults::default();
+    let mut tables = iptables_mode::Kernel::fake();
+    tables.rules = faults.tables(Box::new(shared.rules.clone()));
+    tables.links = Box::new(shared.links.clone());
+    let kernel = shared.apis().with_iptables(tables);
+    let mut before = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    for change in cluster() {
+        before.change(SourceId(0), change);
+    }
+    assert!(before.sync(Instant::now()).unwrap().is_success());
+    let mut proxier = any_mode::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
+    for change in cluster() {
+        proxier.change(SourceId(0), change);
+    }
+    (faults, shared, proxier)
+}
+
+/// Syncs at each time that a sync asks for, at most so often. Returns the last time and all events.
+fn sync_often(proxier: &mut any_mode::Proxier, mut now: Instant, most: usize) -> (Instant, Vec<String>) {
+    let mut events = Vec::new();
+    for _ in 0..most {
+        let synced = proxier.sync(now).unwrap();
+        events.extend(synced.events.iter().map(ToString::to_string));
+        let Some(next) = synced.next else { break };
+        now = next.max(now);
+    }
+    (now, events)
+}
+
+/// The last bytes of the cluster IPs that have a virtual server.
+fn virtual_servers(shared: &SharedKernel) -> Vec<u8> {
+    let servers = shared.ipvs.clone().list_virtual_servers().unwrap();
+    let last = |key: &kernlink_ipvs::VirtualServerKey| match key.address() {
+        Some(IpAddr::V4(address)) => address.octets()[3],
+        _ => 0,
+    };
+    let mut servers: Vec<u8> = servers.iter().map(|server| last(&server.server.key)).collect();
+    servers.sort_unstable();
+    servers
+}
+
+fn end_at(proxier: &mut any_mode::Proxier, last: u8) -> End {
+    let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
+    let to = SocketAddr::new([10, 96, 0, last].into(), 80);
+    tracer.trace(Packet::new(
+        Some("eth0"),
+        "8.8.8.8".parse().unwrap(),
+        to,
+        Protocol::Tcp,
+    ))
+}
+
+#[test]
+fn a_service_that_cannot_be_written_in_iptables_mode_keeps_only_its_own_virtual_server() {
+    let (faults, shared, mut proxier) = iptables_after_ipvs();
+    faults.refuse("ns/b:http");
+    let (mut now, _) = sync_often(&mut proxier, Instant::now(), 12);
+    assert_eq!(virtual_servers(&shared), [3]);
+    for last in 1..=4 {
+        let end = end_at(&mut proxier, last);
+        assert!(matches!(end, End::Served(_)), "{last}: {end}");
+    }
+    // The event says what is still served by IPVS.
+    proxier.resync();
+    let (then, events) = sync_often(&mut proxier, now, 3);
+    now = then;
+    let is_named = |text: &String| text.contains("IPVS still serves ns/b, whose rules cannot be written yet");
+    assert!(events.iter().any(is_named), "{events:?}");
+    // A deleted Service is not forwarded to its former endpoints.
+    let name = ObjectName::new("ns", "b");
+    proxier.change(SourceId(0), Change::Services(ObjectChange::Delete(name)));
+    sync_often(&mut proxier, now, 12);
+    assert!(!matches!(end_at(&mut proxier, 3), End::Served(_)));
+    assert!(virtual_servers(&shared).is_empty());
+    assert!(!shared.has_ipvs_link());
+}
+
+#[test]
+fn a_service_that_is_written_at_last_leaves_nothing_of_ipvs_mode() {
+    let (faults, shared, mut proxier) = iptables_after_ipvs();
+    faults.refuse("ns/b:http");
+    let (now, _) = sync_often(&mut proxier, Instant::now(), 12);
+    faults.end();
+    sync_often(&mut proxier, now + Duration::from_secs(300), 20);
+    assert!(!shared.has_ipvs_link());
+    let end = end_at(&mut proxier, 3);
+    assert!(matches!(end, End::Served(_)), "{end}");
+}
+
+#[test]
+fn source_ranges_of_a_service_that_cannot_be_written_end_its_virtual_server() {
+    let (faults, shared, mut proxier) = iptables_after_ipvs();
+    faults.refuse("ns/b:http");
+    let mut service = Service::new(ObjectName::new("ns", "b"))
+        .with_cluster_ip("10.96.0.3")
+        .with_port(Port::new("http", 80));
+    service.service_type = ServiceType::LoadBalancer;
+    service.ingress = vec![Ingress {
+        ip: "198.51.100.100".into(),
+        mode: Default::default(),
+    }];
+    // IPVS serves the load balancer to everybody.
+    let mut before = any_mode::Proxier::new(&config(Mode::Ipvs), proxier.into_kernel()).unwrap();
+    for change in cluster() {
+        before.change(SourceId(0), change);
+    }
+    before.change(
+        SourceId(0),
+        Change::Services(ObjectChange::Upsert(service.clone())),
+    );
+    faults.end();
+    assert!(before.sync(Instant::now()).unwrap().is_success());
+    assert_eq!(virtual_servers(&shared), [1, 2, 3, 4, 100]);
+    faults.refuse("ns/b:http");
+    proxier = any_mode::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
+    for change in cluster() {
+        proxier.change(SourceId(0), change);
+    }
+    proxier.change(
+        SourceId(0),
+        Change::Services(ObjectChange::Upsert(service.clone())),
+    );
+    let (now, _) = sync_often(&mut proxier, Instant::now(), 12);
+    assert_eq!(virtual_servers(&shared), [3, 100]);
+    // From now on it admits one network only.
+    service.load_balancer_source_ranges = vec!["203.0.113.0/24".into()];
+    proxier.change(SourceId(0), Change::Services(ObjectChange::Upsert(service)));
+    sync_often(&mut proxier, now, 12);
+    assert_eq!(virtual_servers(&shared), [3]);
+}
+
+/// Sysctls that can be read, and not written.
+struct ReadOnly(netfilter::FakeSysctls);
+
+impl netfilter::Sysctls for ReadOnly {
+    fn execute(&mut self, sysctls: &[netfilter::Sysctl]) -> Vec<Result<(), netfilter::SysctlError>> {
+        let refuse = |sysctl: &netfilter::Sysctl| {
+            Err(netfilter::SysctlError {
+                verb: "write",
+                name: sysctl.name.clone(),
+                cause: netfilter::SysctlErrorCause::File(kernlink_netlink::Errno::EACCES),
+            })
+        };
+        sysctls.iter().map(refuse).collect()
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<String>, netfilter::SysctlError> {
+        self.0.read(name)
+    }
+}
+
+#[test]
+fn a_sysctl_that_cannot_be_written_does_not_keep_what_ipvs_mode_left() {
+    let (_, shared, proxier) = iptables_after_ipvs();
+    let mut kernel = proxier.into_kernel();
+    kernel.iptables().unwrap().sysctls = Box::new(ReadOnly(netfilter::FakeSysctls::default()));
+    let mut proxier = any_mode::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
+    for change in cluster() {
+        proxier.change(SourceId(0), change);
+    }
+    let now = Instant::now();
+    let synced = proxier.sync(now).unwrap();
+    assert!(synced.counts().failed > 0, "{synced}");
+    sync_often(&mut proxier, now, 20);
+    assert!(!shared.has_ipvs_link());
+    for last in 1..=4 {
+        let end = end_at(&mut proxier, last);
+        assert!(matches!(end, End::Served(_)), "{last}: {end}");
     }
 }

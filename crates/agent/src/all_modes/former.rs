@@ -1,13 +1,14 @@
 //! What another mode left on this node, and when it is removed.
 //!
-//! The removal begins after the configured mode executed a plan and nothing that failed waits for a retry: until then the rules of the other
-//! mode serve what the configured one does not.
+//! The removal begins after the configured mode executed a plan. A Service that it does not serve yet, because operations on it fail, keeps
+//! what serves it in the other mode, unless it has source ranges: what restricts them may be replaced already.
 //!
 //! | configured | what is removed |
 //! | --- | --- |
 //! | `userspace` | virtual servers and their addresses when their connections have ended; then chains, sets, and last the link of IPVS mode, by which a process notices that anything of it is left; then chains of iptables mode |
 //! | `iptables`, `ipvs` | portal chains of userspace mode. What these two leave for each other is removed by `any_mode` |
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
@@ -15,7 +16,7 @@ use kernlink_proxier::any_mode;
 use kernlink_proxier::ipvs_mode::SharedChains;
 use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
 use kernlink_proxier::unreadable::FORMER_MODE_UNREADABLE;
-use kernlink_services::{Changes, Event, Services};
+use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
 use super::AllModes;
 use super::config::Config;
@@ -25,8 +26,10 @@ use super::key::Key;
 use super::operation::Phase;
 use super::removal::Removal;
 
-/// How often it is compared whether the removal may begin.
-const BEGIN_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is compared whether the configured mode serves what is kept for it.
+const HELD_INTERVAL: Duration = Duration::from_secs(5);
+/// The most Services that an event names.
+const MOST_NAMES: usize = 3;
 /// When what could not be read is read again.
 const READ_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -40,6 +43,12 @@ pub(super) struct Former {
     removal: Option<Removal>,
     /// What of the rest could not be read.
     problem: Option<String>,
+    /// The frontends that Services want, and the Services that own them; not those with source ranges. Empty if nothing is left.
+    wanted: HashMap<FrontendKey, ObjectName>,
+    /// Whether nothing was compiled yet.
+    is_new: bool,
+    /// Those whose rules stay, because the configured mode did not serve them when the rest was read.
+    held: BTreeSet<FrontendKey>,
     /// Whether the rest was read, or its removal failed, since the last plan.
     is_dirty: bool,
     /// Whether a part of the rest was removed since the last plan.
@@ -53,8 +62,7 @@ pub(super) struct Former {
 enum Progress {
     /// The configured mode did not execute a plan yet.
     Waiting,
-    /// It executed one. The removal begins if everything succeeded.
-    Served,
+    /// It executed one.
     Removing,
     /// Nothing is left.
     Gone,
@@ -67,6 +75,9 @@ impl Former {
             ipvs: None,
             removal: None,
             problem: None,
+            wanted: HashMap::new(),
+            is_new: true,
+            held: BTreeSet::new(),
             is_dirty: false,
             is_removed: false,
             now: None,
@@ -75,7 +86,12 @@ impl Former {
     }
 
     /// Reads what is left. Returns events as long as there is anything.
-    pub(super) fn observe(&mut self, config: &Config, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+    pub(super) fn observe(
+        &mut self,
+        config: &Config,
+        kernel: &mut Kernel,
+        is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
+    ) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         if let Config::Userspace(config) = config {
             let former = config.former_modes();
@@ -89,27 +105,62 @@ impl Former {
         if self.progress == Progress::Gone {
             return Ok(events);
         }
-        self.read(config, kernel);
+        self.read(config, kernel, is_served);
         let of = match config {
             Config::InKernel(_) => "userspace mode",
             Config::Userspace(_) => "iptables or IPVS mode",
         };
-        let is_left = self.removal.as_ref().is_some_and(|removal| !removal.is_empty());
+        let is_left =
+            !self.held.is_empty() || self.removal.as_ref().is_some_and(|removal| !removal.is_empty());
         if let Some(problem) = &self.problem {
             let text = format!("what {of} may have left cannot be read: {problem}");
             events.push(Event::host(FORMER_MODE_UNREADABLE, text));
         } else if is_left && self.ipvs.is_none() {
-            let text = format!("{of} served this node before; what it left is removed after the first sync");
+            let held = self.held_text();
+            let text =
+                format!("{of} served this node before; what it left is removed after the first sync{held}");
             events.push(Event::host("FormerMode", text));
         }
         Ok(events)
     }
 
-    /// Reads what is left apart from IPVS mode, which has a state of its own.
-    pub(super) fn read(&mut self, config: &Config, kernel: &mut Kernel) {
+    /// The Services whose rules stay, for the event.
+    fn held_text(&self) -> String {
+        let services = self.held.iter().filter_map(|frontend| self.wanted.get(frontend));
+        let services: BTreeSet<&ObjectName> = services.collect();
+        if services.is_empty() {
+            return String::new();
+        }
+        let first: Vec<String> = services
+            .iter()
+            .take(MOST_NAMES)
+            .map(ToString::to_string)
+            .collect();
+        let others = match services.len() - first.len() {
+            0 => String::new(),
+            others => format!(" and {others} others"),
+        };
+        let first = first.join(", ");
+        format!("; its rules of {first}{others} stay, which the configured mode cannot serve yet")
+    }
+
+    /// Reads what is left apart from IPVS mode, which has a state of its own. `is_served`: whether the configured mode serves a frontend
+    /// of a Service.
+    pub(super) fn read(
+        &mut self,
+        config: &Config,
+        kernel: &mut Kernel,
+        is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
+    ) {
+        let unserved = self
+            .wanted
+            .iter()
+            .filter(|(frontend, service)| !is_served(frontend, service));
+        let unserved = unserved.map(|(frontend, _)| *frontend).collect();
         let removal = match config {
+            // They lead to the ports of a process that has ended.
             Config::InKernel(_) => Ok(Removal::of_portals(kernel)),
-            Config::Userspace(_) => Removal::of_chains(kernel),
+            Config::Userspace(_) => Removal::of_chains(kernel, &unserved),
         };
         self.is_dirty = true;
         self.problem = match &removal {
@@ -117,9 +168,12 @@ impl Former {
             Err(error) => Some(ErrorChain(error).to_string()),
         };
         self.removal = removal.ok();
+        self.held = self.removal.as_ref().map(Removal::held).unwrap_or_default();
         let is_nothing = self.problem.is_none() && self.removal.as_ref().is_some_and(Removal::is_empty);
-        if self.ipvs.is_none() && is_nothing {
+        if self.ipvs.is_none() && is_nothing && self.held.is_empty() {
             self.progress = Progress::Gone;
+            self.wanted = HashMap::new();
+            self.is_new = true;
         }
     }
 
@@ -139,6 +193,23 @@ impl Former {
     pub(super) fn compile(&mut self, services: &Services, changes: &Changes) {
         if let Some(ipvs) = &mut self.ipvs {
             ipvs.compile(services, changes);
+        }
+        if self.progress == Progress::Gone {
+            return;
+        }
+        let everything = std::mem::take(&mut self.is_new).then(|| services.everything());
+        let changes = everything.as_ref().unwrap_or(changes);
+        for frontend in &changes.frontends {
+            let owner = services.frontend(frontend);
+            let open = owner.filter(|owner| owner.frontends().all(|owned| owned.source_ranges.is_empty()));
+            match open {
+                Some(owner) => {
+                    _ = self
+                        .wanted
+                        .insert(*frontend, owner.owner.key.name.service.clone())
+                }
+                None => _ = self.wanted.remove(frontend),
+            }
         }
     }
 
@@ -166,16 +237,17 @@ impl Former {
     }
 
     /// Adds the steps of the removal.
-    pub(super) fn plan(&mut self, plan: &mut PlanBuilder<'_, AllModes>) {
+    pub(super) fn plan(
+        &mut self,
+        plan: &mut PlanBuilder<'_, AllModes>,
+        is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
+    ) {
         if let Some(ipvs) = &mut self.ipvs {
-            ipvs.plan(plan);
+            ipvs.plan(plan, is_served);
             return;
         }
         if !self.is_dirty {
             return;
-        }
-        if self.progress == Progress::Served && !plan.has_failures() {
-            self.progress = Progress::Removing;
         }
         let removal = self.removal.as_ref().filter(|removal| !removal.is_empty());
         if let (Progress::Removing, Some(removal)) = (self.progress, removal) {
@@ -215,15 +287,15 @@ impl Former {
         let after = |interval: Duration| self.now.map(|now| now + interval);
         match self.progress {
             Progress::Waiting => {
-                self.progress = Progress::Served;
+                self.progress = Progress::Removing;
                 // What is read from now on does not change any more.
                 self.next = self.now;
             }
-            Progress::Served if is_compared => self.next = after(BEGIN_INTERVAL),
             Progress::Removing if is_removed => self.next = self.now,
             // The retry of a failed removal reads it again.
+            Progress::Removing if is_compared && !self.held.is_empty() => self.next = after(HELD_INTERVAL),
             Progress::Removing if is_compared => self.next = after(READ_INTERVAL),
-            Progress::Served | Progress::Removing => {}
+            Progress::Removing => {}
             Progress::Gone => self.next = None,
         }
     }

@@ -22,7 +22,7 @@ use kernlink_proxier::data_path::{Class, DataPath};
 use kernlink_proxier::ipvs_mode::IpvsMode;
 use kernlink_proxier::plan::PlanBuilder;
 use kernlink_proxier::{Intervals, InvalidConfig, ipvs_mode};
-use kernlink_services::{Changes, Event, Family, InterfaceAddress, ObjectName, Services};
+use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 use kernlink_userspace::UserspaceMode;
 
 pub use self::config::{Config, UserspaceConfig};
@@ -97,7 +97,9 @@ impl DataPath for AllModes {
             }
             (Active::Userspace(_), Config::InKernel(_)) => Vec::new(),
         };
-        events.extend(state.former.observe(&state.config, kernel)?);
+        let active = &state.active;
+        let is_served = |frontend: &FrontendKey, service: &ObjectName| active.serves(frontend, service);
+        events.extend(state.former.observe(&state.config, kernel, is_served)?);
         Ok(events)
     }
 
@@ -123,7 +125,10 @@ impl DataPath for AllModes {
             (Active::Userspace(_), Config::InKernel(_)) => {}
         }
         if keys.contains(&Key::Former) {
-            state.former.read(&state.config, kernel);
+            let active = &state.active;
+            state.former.read(&state.config, kernel, |frontend, service| {
+                active.serves(frontend, service)
+            });
         }
         Ok(())
     }
@@ -279,7 +284,10 @@ impl DataPath for AllModes {
                 plan.add_part::<UserspaceMode>(|part| UserspaceMode::plan(state, part));
             }
         }
-        state.former.plan(plan);
+        let active = &state.active;
+        state
+            .former
+            .plan(plan, |frontend, service| active.serves(frontend, service));
     }
 
     fn execute(kernel: &mut Kernel, operations: &[&Operation]) -> Vec<Result<(), Error>> {
@@ -297,6 +305,10 @@ impl DataPath for AllModes {
             Error::OutcomeMissing => true,
             Error::Start(_) => false,
         }
+    }
+
+    fn serves(state: &State, frontend: &FrontendKey, service: &ObjectName) -> bool {
+        state.active.serves(frontend, service)
     }
 
     fn record(state: &mut State, operation: &Operation) {

@@ -1,10 +1,11 @@
 //! The removal of what another mode left: read from the kernel, printed, executed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::{any_mode, iptables_mode};
-use kernlink_services::Family;
+use kernlink_services::{Family, FrontendKey};
 use kernlink_userspace::data_path::{self as userspace, CleanedUp};
 
 use super::error::Error;
@@ -33,10 +34,12 @@ impl Removal {
         Removal::Portals(read)
     }
 
-    /// What iptables mode left.
-    pub(super) fn of_chains(kernel: &mut Kernel) -> Result<Self, Error> {
+    /// What iptables mode left, except what serves these frontends.
+    pub(super) fn of_chains(kernel: &mut Kernel, held: &BTreeSet<FrontendKey>) -> Result<Self, Error> {
         let kernel = kernel.in_kernel.iptables()?;
-        Ok(Removal::Chains(iptables_mode::cleanup::remaining(kernel)))
+        Ok(Removal::Chains(iptables_mode::cleanup::remaining_except(
+            kernel, held,
+        )))
     }
 
     /// Whether there is nothing to remove.
@@ -44,6 +47,14 @@ impl Removal {
         match self {
             Removal::Portals(read) => read.as_ref().map_or(true, |cleanup| cleanup.restores.is_empty()),
             Removal::Chains(removal) => removal.operations.is_empty(),
+        }
+    }
+
+    /// The frontends whose rules stay for now.
+    pub(super) fn held(&self) -> BTreeSet<FrontendKey> {
+        match self {
+            Removal::Portals(_) => BTreeSet::new(),
+            Removal::Chains(removal) => removal.held.clone(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use kernlink_proxier::DataPath;
 use kernlink_proxier::any_mode::{self, AnyMode};
+use kernlink_services::{FrontendKey, ObjectName};
 use kernlink_userspace::{UserspaceMode, data_path as userspace};
 
 use super::config::Config;
@@ -32,6 +33,16 @@ impl Active {
             Config::Userspace(config) => {
                 Active::Userspace(Box::new(UserspaceMode::new_state(&config.config)))
             }
+        }
+    }
+}
+
+impl Active {
+    /// Whether the mode serves a frontend of a Service.
+    pub(super) fn serves(&self, frontend: &FrontendKey, service: &ObjectName) -> bool {
+        match self {
+            Active::InKernel(state) => AnyMode::serves(state, frontend, service),
+            Active::Userspace(state) => UserspaceMode::serves(state, frontend, service),
         }
     }
 }

@@ -424,34 +424,78 @@ fn iptables_and_ipvs_mode_remove_portal_chains_after_they_serve() {
     }
 }
 
-#[test]
-fn as_long_as_an_operation_waits_for_its_retry_the_former_mode_serves() {
-    let node = Node::new();
-    node.start("iptables").settle();
-    let mut process = node.start("userspace");
-    // Another program has the node port, as a claim finds.
+/// A Service with a cluster IP and a node port.
+fn node_port_service() -> Change {
     let mut service = Service::new(kernlink_services::ObjectName::new("default", "web"))
         .with_cluster_ip("10.96.0.1")
         .with_port(Port::new("http", 80).with_node_port(31_080));
     service.service_type = kernlink_services::ServiceType::NodePort;
+    Change::Services(ObjectChange::Upsert(service))
+}
+
+const NODE_PORT: kernlink_userspace::ListenerKey = kernlink_userspace::ListenerKey {
+    transport: kernlink_userspace::Transport::Tcp,
+    address: std::net::SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 31_080),
+};
+
+#[test]
+fn a_port_that_userspace_mode_cannot_serve_yet_keeps_its_rules_of_iptables_mode_and_no_others() {
+    let node = Node::new();
+    let mut before = node.start("iptables");
+    before.proxier.change(SourceId(0), node_port_service());
+    before.settle();
+    let rules = |chain: &str| -> Vec<String> {
+        let ruleset = node.rules.fake.lock().unwrap().ruleset(Family::Ipv4);
+        let rules = ruleset.chain(Table::Nat, &chain.parse().unwrap()).map(|chain| {
+            let rules = chain.rules().filter(|rule| rule.target.is_some());
+            rules.map(ToString::to_string).collect()
+        });
+        rules.unwrap_or_default()
+    };
+    let node_ports = rules("KUBE-NODEPORTS");
+    assert!(!node_ports.is_empty());
+    let mut process = node.start("userspace");
+    process.proxier.change(SourceId(0), node_port_service());
+    // Another program has the node port, as a claim finds.
+    node.sockets.lock().foreign.insert(NODE_PORT);
+    assert!(!process.sync().is_success());
+    for _ in 0..3 {
+        process.now += Duration::from_secs(6);
+        process.proxier.resync();
+        process.sync();
+    }
+    assert_eq!(rules("KUBE-NODEPORTS"), node_ports);
+    // The cluster IP is served by userspace mode; what is left is the jump to the node ports.
+    let left = rules("KUBE-SERVICES");
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].contains("KUBE-NODEPORTS"), "{left:?}");
+    assert!(node.has_chain("KUBE-EXT-"));
+    // The Service is deleted: its rules are of no use any more, although the port is still taken.
+    let name = kernlink_services::ObjectName::new("default", "web");
     process
         .proxier
-        .change(SourceId(0), Change::Services(ObjectChange::Upsert(service)));
-    let foreign = kernlink_userspace::ListenerKey {
-        transport: kernlink_userspace::Transport::Tcp,
-        address: "0.0.0.0:31080".parse().unwrap(),
-    };
-    node.sockets.lock().foreign.insert(foreign);
-    let first = process.sync();
-    assert!(!first.is_success());
-    for _ in 0..3 {
-        process.now += Duration::from_secs(2);
-        process.sync();
-        assert!(node.has_chain("KUBE-SVC-"));
-    }
-    node.sockets.lock().foreign.clear();
+        .change(SourceId(0), Change::Services(ObjectChange::Delete(name)));
     process.now += Duration::from_secs(600);
-    process.settle();
+    for _ in 0..3 {
+        process.now += Duration::from_secs(6);
+        process.sync();
+    }
+    assert!(!node.has_chain("KUBE-SERVICES") && !node.has_chain("KUBE-EXT-"));
+}
+
+#[test]
+fn an_operation_that_keeps_failing_does_not_keep_the_rules_of_iptables_mode() {
+    let node = Node::new();
+    node.start("iptables").settle();
+    let mut process = node.start("userspace");
+    // A node port that iptables mode did not have.
+    process.proxier.change(SourceId(0), node_port_service());
+    node.sockets.lock().foreign.insert(NODE_PORT);
+    assert!(!process.sync().is_success());
+    for _ in 0..3 {
+        process.now += Duration::from_secs(6);
+        assert!(!process.sync().is_success());
+    }
     assert!(!node.has_chain("KUBE-SVC-") && node.has_chain("KUBE-PORTALS"));
 }
 

@@ -1,6 +1,7 @@
 //! Steps that remove everything that is owned from a node that another mode serves, and let connections end before.
 //!
-//! New connections do not reach IPVS: the rules of the other mode translate them before. Each plan removes what nothing needs any more; the
+//! New connections do not reach IPVS: the rules of the other mode translate them before. A Service that the other mode does not serve yet keeps
+//! its virtual servers as they are ([`State::hold`]). Each plan removes what nothing needs any more; the
 //! next one follows at once:
 //!
 //! 1. Real servers get weight 0, with a deadline if they have a limit.
@@ -84,7 +85,9 @@ impl Planner<'_, '_, '_> {
 
     fn virtual_servers(&mut self) {
         let servers = self.state.servers.iter_observed();
-        let owned = servers.filter(|(_, server)| server.is_owned);
+        let retired = self.state.retired.as_ref();
+        let is_held = |key: &VirtualServerKey| retired.is_some_and(|retired| retired.held.contains_key(key));
+        let owned = servers.filter(|(key, server)| server.is_owned && !is_held(key));
         let mut owned: Vec<(VirtualServerKey, &ObservedServer)> =
             owned.map(|(key, server)| (*key, server)).collect();
         owned.sort_unstable_by_key(|(key, _)| *key);

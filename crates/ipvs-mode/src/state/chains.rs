@@ -8,14 +8,15 @@ use kernlink_engine::table::Table;
 use kernlink_ipset::Entry;
 use kernlink_iptables_restore::{self as iptables_restore, Operation, Ruleset};
 use kernlink_netfilter::TABLES;
-use kernlink_services::{Event, Family};
+use kernlink_services::{Event, Family, FrontendKey};
 
 use super::State;
 use crate::error::Error;
 use crate::extensions;
-use crate::former::{Former, Frontend};
+use crate::former::Former;
 use crate::rules::{self, RuleInputs};
 use crate::sets::SetId;
+use crate::virtual_servers::{frontend_of, key_of};
 
 /// The chains and jumps of one family.
 #[derive(Clone, Debug, Default)]
@@ -135,8 +136,23 @@ impl State {
             && chains.any(|chains| chains.is_dirty && chains.former.is_some() && chains.is_in_place)
     }
 
+    /// Whether IPVS serves a frontend: its virtual server has the desired real servers, and its address is bound if it is to be.
+    pub(crate) fn serves(&self, frontend: &FrontendKey) -> bool {
+        let key = key_of(frontend);
+        let desired = self.servers.desired(&key);
+        let observed = self.servers.observed(&key).filter(|server| server.is_owned);
+        let address = AddressKey::host(frontend.address);
+        let is_bound =
+            address.is_ok_and(|key| !self.addresses.is_desired(&key) || self.addresses.is_observed(&key));
+        let has_all = desired
+            .zip(observed)
+            .is_some_and(|(desired, observed)| desired.missing_first(observed).is_none());
+        let chains = &self.chains[frontend.family().index()];
+        has_all && is_bound && chains.is_in_place
+    }
+
     /// The frontends of a family that IPVS does not serve although it should.
-    fn unserved(&self, family: Family) -> BTreeSet<Frontend> {
+    fn unserved(&self, family: Family) -> BTreeSet<FrontendKey> {
         let addresses = self.addresses.iter_desired().map(|(key, ())| key);
         let unbound: BTreeSet<IpAddr> = addresses
             .filter(|key| !self.addresses.is_observed(key))
@@ -147,10 +163,8 @@ impl State {
             observed.is_none_or(|observed| desired.missing_first(observed).is_some())
                 || key.address().is_some_and(|address| unbound.contains(&address))
         });
-        let frontends = servers.filter_map(|(key, _)| Some((key.address()?, key.protocol()?, key.port()?)));
-        frontends
-            .filter(|(address, ..)| Family::of(*address) == family)
-            .collect()
+        let frontends = servers.filter_map(|(key, _)| frontend_of(key));
+        frontends.filter(|frontend| frontend.family() == family).collect()
     }
 
     /// The sets of a family, as far as rules read them, that have observed entries, but no desired ones.

@@ -4,17 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use kernlink_engine::plan::Subject;
+use kernlink_ipset::{Element, Entry};
 use kernlink_iptables_restore::Rule;
-use kernlink_services::Family;
+use kernlink_ipvs::VirtualServerKey;
+use kernlink_services::{Family, FrontendKey, ObjectName};
 
 use super::{ObservedRules, State};
 use crate::key::Key;
 use crate::rules;
-use crate::sets::SetId;
+use crate::sets::{SetId, of_virtual_server, protocol_port};
+use crate::virtual_servers::{frontend_of, key_of};
 
 /// How often the connections of this node from virtual IPs are read while they keep an address. A listing of connection tracking is larger
 /// than one of a few virtual servers.
 pub(crate) const SOURCES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often it is compared whether the other mode serves what is held.
+const HELD_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What happens to the chains that iptables mode has too, on a node that another mode serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +44,8 @@ pub(crate) struct Retired {
     unserved: BTreeMap<IpAddr, Instant>,
     /// The families whose tables were read after the last virtual server and address were removed.
     tables_read: BTreeSet<Family>,
+    /// The virtual servers that serve a Service which the other mode does not serve yet.
+    pub(crate) held: BTreeMap<VirtualServerKey, ObjectName>,
     /// The number of steps of the last plan.
     pub(crate) steps: usize,
     /// When [`due`](State::retired_due) returns objects.
@@ -56,10 +65,61 @@ impl State {
             sources: None,
             unserved: BTreeMap::new(),
             tables_read: BTreeSet::new(),
+            held: BTreeMap::new(),
             steps: 0,
             next: None,
             is_finished: false,
         });
+    }
+
+    /// Keeps the virtual servers of frontends that the other mode does not serve yet, with the real servers that they have. `is_served`:
+    /// whether it does. Those that no Service has any more are not kept, nor those of which source ranges were added or removed since:
+    /// their sets are not changed any more.
+    pub fn hold(&mut self, is_served: impl Fn(&FrontendKey, &ObjectName) -> bool) {
+        if !self.retired.as_ref().is_some_and(|retired| retired.is_dirty) {
+            return;
+        }
+        let servers = self.servers.iter_observed();
+        let owned = servers.filter(|(_, server)| server.is_owned);
+        let is_held = |key: &VirtualServerKey| {
+            let Some(Subject::Service(service)) = self.servers.subject(key) else {
+                return None;
+            };
+            let frontend = frontend_of(key).filter(|_| self.servers.is_desired(key))?;
+            let is_held = !is_served(&frontend, service) && !self.is_newly_restricted(&frontend);
+            is_held.then(|| service.clone())
+        };
+        let held = owned.filter_map(|(key, _)| Some((*key, is_held(key)?)));
+        let held: BTreeMap<VirtualServerKey, ObjectName> = held.collect();
+        let Some(retired) = &mut self.retired else { return };
+        let before = std::mem::replace(&mut retired.held, held);
+        for key in before.keys().filter(|key| !retired.held.contains_key(key)) {
+            // Its real servers begin to drain.
+            self.servers.set_dirty(*key);
+        }
+    }
+
+    /// Whether the sets admit clients to a frontend that its Service does not admit any more.
+    fn is_newly_restricted(&self, frontend: &FrontendKey) -> bool {
+        let sets = &self.entries[frontend.family().index()];
+        let firewall = &sets[SetId::LoadBalancerFirewall.index()];
+        let is_unrestricted = of_virtual_server(&key_of(frontend))
+            .is_none_or(|entry| firewall.is_desired(&entry) && !firewall.is_observed(&entry));
+        let admits_others = |set: SetId| {
+            let table = &sets[set.index()];
+            let mut observed = table.iter_observed().map(|(entry, ())| entry);
+            observed.any(|entry| is_of_frontend(entry, frontend) && !table.is_desired(entry))
+        };
+        is_unrestricted
+            || admits_others(SetId::LoadBalancerSourceCidr)
+            || admits_others(SetId::LoadBalancerSourceIp)
+    }
+
+    /// The Services that are [held](Self::hold).
+    #[must_use]
+    pub fn held_services(&self) -> BTreeSet<&ObjectName> {
+        let retired = self.retired.iter();
+        retired.flat_map(|retired| retired.held.values()).collect()
     }
 
     /// Whether everything was removed after [`retire`](Self::retire).
@@ -175,6 +235,7 @@ impl State {
         let unserved = self.unserved_addresses();
         let (has_served, are_tables_read) = (self.has_served(), self.are_tables_read());
         let Some(retired) = &mut self.retired else { return };
+        let has_held = !retired.held.is_empty();
         retired.is_dirty = false;
         retired.unserved.retain(|address, _| unserved.contains(address));
         for address in &unserved {
@@ -185,8 +246,18 @@ impl State {
             None
         } else if retired.steps > 0 || (!has_served && !are_tables_read) {
             Some(now)
+        } else if has_held {
+            Some(now + HELD_INTERVAL)
         } else {
             (!unserved.is_empty()).then(|| now + SOURCES_INTERVAL)
         };
     }
+}
+
+/// Whether an entry admits clients to a frontend.
+fn is_of_frontend(entry: &Entry, frontend: &FrontendKey) -> bool {
+    let (Element::IpPortNet { ip, port, .. } | Element::IpPortIp { ip, port, .. }) = entry.element() else {
+        return false;
+    };
+    *ip == frontend.address && *port == protocol_port(frontend.protocol, frontend.port)
 }

@@ -1,12 +1,12 @@
 //! The removal of what IPVS mode left, on a node that iptables mode serves, or another data path on iptables.
 //!
-//! It begins after this data path executed a plan and nothing that failed waits for a retry: then its rules translate all new connections, and
-//! those to virtual servers only end. In the other direction IPVS mode does all: it keeps the rules of iptables mode until it serves itself.
+//! It begins after this data path executed a plan: then its rules translate new connections, and those to virtual servers only end. A Service
+//! that the rules do not serve yet, because operations on it fail, keeps its virtual servers meanwhile. In the other direction IPVS mode does all: it keeps the rules of iptables mode until it serves itself.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_services::{Changes, Event, Services};
+use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
 use super::config::Config;
 use super::error::Error;
@@ -16,8 +16,8 @@ use crate::ipvs_mode::{self, IpvsMode, SharedChains};
 use crate::plan::PlanBuilder;
 use crate::unreadable::FORMER_MODE_UNREADABLE;
 
-/// How often it is compared whether the removal may begin.
-const BEGIN_INTERVAL: Duration = Duration::from_secs(1);
+/// The most Services that an event names.
+const MOST_NAMES: usize = 3;
 
 /// IPVS mode on a node that another data path serves, which executes the steps of the removal. Its methods are those of a
 /// [`DataPath`] for the keys of IPVS mode.
@@ -29,6 +29,8 @@ pub struct Former {
     /// Whether it was read. Otherwise nothing is removed before the next listing.
     is_read: bool,
     progress: Progress,
+    /// Whether the first plan of the removal is not made yet.
+    is_first: bool,
     now: Option<Instant>,
 }
 
@@ -36,8 +38,7 @@ pub struct Former {
 enum Progress {
     /// The other data path did not execute a plan yet.
     Waiting,
-    /// It executed one. The removal begins if everything succeeded.
-    Served,
+    /// It executed one.
     Removing,
 }
 
@@ -54,6 +55,7 @@ impl Former {
             is_new: false,
             is_read: false,
             progress: Progress::Waiting,
+            is_first: false,
             now: None,
         }
     }
@@ -96,10 +98,7 @@ impl Former {
         });
         left.is_read = read.is_ok();
         Ok(vec![match read {
-            Ok(_) => Event::host(
-                "FormerMode",
-                "IPVS mode served this node before; what it left is removed when its connections have ended",
-            ),
+            Ok(_) => Event::host("FormerMode", left.text()),
             Err(error) => Event::host(
                 FORMER_MODE_UNREADABLE,
                 format!(
@@ -108,6 +107,23 @@ impl Former {
                 ),
             ),
         }])
+    }
+
+    /// What is left and why, for the event.
+    fn text(&self) -> String {
+        let left =
+            "IPVS mode served this node before; what it left is removed when its connections have ended";
+        let held = self.state.held_services();
+        if held.is_empty() {
+            return left.to_owned();
+        }
+        let first: Vec<String> = held.iter().take(MOST_NAMES).map(ToString::to_string).collect();
+        let others = match held.len() - first.len() {
+            0 => String::new(),
+            others => format!(" and {others} others"),
+        };
+        let first = first.join(", ");
+        format!("{left}; IPVS still serves {first}{others}, whose rules cannot be written yet")
     }
 
     /// Reads single objects again.
@@ -159,9 +175,9 @@ impl Former {
     pub fn due(&self, now: Instant) -> Vec<ipvs_mode::Key> {
         match self.progress {
             _ if !self.is_read => Vec::new(),
-            Progress::Waiting => Vec::new(),
             // Read again, and so compared.
-            Progress::Served => vec![ipvs_mode::Key::NodeAddresses],
+            Progress::Removing if self.is_first => vec![ipvs_mode::Key::NodeAddresses],
+            Progress::Waiting => Vec::new(),
             Progress::Removing => IpvsMode::due(&self.state, now),
         }
     }
@@ -171,23 +187,25 @@ impl Former {
     pub fn next(&self) -> Option<Instant> {
         match self.progress {
             _ if !self.is_read => None,
-            Progress::Waiting | Progress::Served => self.now.map(|now| now + BEGIN_INTERVAL),
+            Progress::Waiting => self.now,
+            Progress::Removing if self.is_first => self.now,
             Progress::Removing => IpvsMode::next(&self.state),
         }
     }
 
-    /// Adds the steps of the removal.
-    pub fn plan<M>(&mut self, plan: &mut PlanBuilder<'_, M>)
-    where
+    /// Adds the steps of the removal, after those of the other data path. `is_served`: whether that serves a frontend of a Service.
+    pub fn plan<M>(
+        &mut self,
+        plan: &mut PlanBuilder<'_, M>,
+        is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
+    ) where
         M: DataPath,
         M::Key: From<ipvs_mode::Key>,
         M::Operation: From<ipvs_mode::Operation>,
         M::Phase: From<ipvs_mode::Phase>,
     {
-        if self.progress == Progress::Served && self.is_read && !plan.has_failures() {
-            self.progress = Progress::Removing;
-        }
         if self.progress == Progress::Removing && self.is_read {
+            self.state.hold(is_served);
             plan.add_part::<IpvsMode>(|part| IpvsMode::plan(&mut self.state, part));
         }
     }
@@ -196,9 +214,14 @@ impl Former {
     #[must_use]
     pub fn clear_dirty(&mut self) -> bool {
         match self.progress {
-            Progress::Waiting => self.progress = Progress::Served,
-            Progress::Served => {}
-            Progress::Removing => IpvsMode::clear_dirty(&mut self.state),
+            Progress::Waiting => {
+                self.progress = Progress::Removing;
+                self.is_first = true;
+            }
+            Progress::Removing => {
+                IpvsMode::clear_dirty(&mut self.state);
+                self.is_first = false;
+            }
         }
         self.state.is_gone()
     }

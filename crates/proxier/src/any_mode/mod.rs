@@ -23,7 +23,7 @@ mod watch;
 
 use std::time::Instant;
 
-use kernlink_services::{Changes, Event, Family, InterfaceAddress, ObjectName, Services};
+use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 
 pub use self::config::Config;
 pub use self::error::Error;
@@ -292,7 +292,9 @@ impl DataPath for AnyMode {
                 }
                 plan.add_part::<IptablesMode>(|part| IptablesMode::plan(active, part));
                 if let Some(former) = &mut state.former {
-                    former.plan(plan);
+                    former.plan(plan, |frontend, service| {
+                        IptablesMode::serves(active, frontend, service)
+                    });
                 }
             }
         }
@@ -311,6 +313,13 @@ impl DataPath for AnyMode {
             Error::Ipvs(error) => IpvsMode::is_outcome_unknown(error),
             Error::Iptables(error) => IptablesMode::is_outcome_unknown(error),
             Error::OutcomeMissing => true,
+        }
+    }
+
+    fn serves(state: &State, frontend: &FrontendKey, service: &ObjectName) -> bool {
+        match &state.active {
+            ModeState::Ipvs(state) => IpvsMode::serves(state, frontend, service),
+            ModeState::Iptables(state) => IptablesMode::serves(state, frontend, service),
         }
     }
 
