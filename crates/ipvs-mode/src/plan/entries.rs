@@ -179,7 +179,8 @@ impl Planner<'_, '_, '_> {
                     let entry = difference.key;
                     let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
                     if is_withdrawn && self.stays(family, whole, entry) {
-                        let needs = self.entries.get(&(family, whole, entry.clone())).cloned();
+                        let added = self.entries.get(&(family, whole, entry.clone())).cloned();
+                        let needs = added.or_else(|| self.successor_need(family, id, entry));
                         let need = self.builder.push(
                             Phase::RemoveLocalEntries,
                             Key::Entry(family, id, entry.clone()),
@@ -233,7 +234,7 @@ impl Planner<'_, '_, '_> {
                     if !is_withdrawn || is_removed {
                         continue;
                     }
-                    let mut needs: Vec<Need> = Vec::new();
+                    let mut needs: Vec<Need> = self.successor_need(family, id, entry).into_iter().collect();
                     match (id, entry.element()) {
                         (SetId::IpvsIps, Element::Ip(address)) => {
                             needs.extend(self.unbound.get(address).cloned());

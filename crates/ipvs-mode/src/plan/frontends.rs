@@ -89,6 +89,28 @@ impl Planner<'_, '_, '_> {
         missing.collect()
     }
 
+    /// What the removal of an entry needs if its frontend is to be admitted by another set from now on: without either entry, connections to
+    /// it are rejected.
+    pub(super) fn successor_need(&self, family: Family, id: SetId, entry: &Entry) -> Option<Need> {
+        let tables = &self.state.entries[family.index()];
+        let successors = ADMITTING
+            .iter()
+            .filter(|other| **other != id && ADMITTING.contains(&id));
+        let mut successors = successors
+            .filter(|other| tables[other.index()].is_desired(entry))
+            .peekable();
+        let first = **successors.peek()?;
+        let mut added = None;
+        for other in successors {
+            if tables[other.index()].is_observed(entry) {
+                return None;
+            }
+            added = added.or_else(|| self.entries.get(&(family, *other, entry.clone())));
+        }
+        let waiting = || Need::Waiting(Key::Entry(family, first, entry.clone()));
+        Some(added.cloned().unwrap_or_else(waiting))
+    }
+
     /// Removes the entries that precede the removal of their virtual servers.
     pub(super) fn remove_frontends(&mut self) {
         let withdrawn = |difference: &ServerDifference<'_>| {
