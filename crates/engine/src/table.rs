@@ -12,6 +12,25 @@ use crate::plan::Subject;
 type Map<K, V> = HashMap<K, V, RandomState>;
 type Set<K> = HashSet<K, RandomState>;
 
+#[cfg(any(test, feature = "fake"))]
+thread_local! {
+    static VISITED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The number of keys that this thread has visited in iterations over tables, of all tables, and of keys that it looked up to change them. A
+/// test compares its increase at two sizes: the cost of a change must not depend on the number of Services.
+#[cfg(any(test, feature = "fake"))]
+#[must_use]
+pub fn visited_keys() -> u64 {
+    VISITED.get()
+}
+
+/// Counts a visited key, in tests.
+fn visit() {
+    #[cfg(any(test, feature = "fake"))]
+    VISITED.set(VISITED.get().wrapping_add(1));
+}
+
 /// The objects of one kind. `D` is the desired value of an object, `O` its observed value.
 ///
 /// A key is desired as long as it has a reference. A change of the desired value makes the key dirty. A plan compares dirty keys only, so
@@ -126,6 +145,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// of several with the same value, for the first one that still has a reference.
     pub fn add(&mut self, key: K, value: D, subject: Subject) {
         self.work += 1;
+        visit();
         match self.desired.entry(key) {
             Entry::Vacant(entry) => {
                 if !self.is_all_dirty {
@@ -155,6 +175,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// Sets the desired value of a key to which a subject has a reference.
     pub fn update(&mut self, key: &K, value: D, subject: &Subject) {
         self.work += 1;
+        visit();
         if let Some(desired) = self.desired.get_mut(key)
             && desired.value != value
         {
@@ -172,6 +193,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         K: Borrow<Q>,
     {
         self.work += 1;
+        visit();
         let desired = self.desired.get_mut(key);
         if desired.is_some_and(|desired| desired.remove_reference(subject)) {
             if let Some(desired) = self.desired.remove(key) {
@@ -194,6 +216,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// Sets or removes an observed value. The key does not become dirty.
     pub fn observe(&mut self, key: K, value: Option<O>) {
         self.work += 1;
+        visit();
         match value {
             Some(value) => _ = self.observed.insert(key, value),
             None => _ = self.observed.remove(&key),
@@ -210,6 +233,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         self.changed.clear();
         let mut kept = 0;
         for (key, value) in &before {
+            visit();
             let now = self.observed.get(key);
             kept += usize::from(now.is_some());
             if now != Some(value) {
@@ -272,7 +296,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         let all = self
             .is_all_dirty
             .then(|| self.desired.keys().chain(self.observed.keys()));
-        self.dirty.iter().chain(all.into_iter().flatten())
+        let keys = self.dirty.iter().chain(all.into_iter().flatten());
+        keys.inspect(|_| visit())
     }
 
     /// The dirty keys with their values, sorted.
@@ -293,12 +318,13 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// The dirty keys, each once, in no particular order.
     fn unique_dirty_keys(&self) -> Vec<&K> {
         if !self.is_all_dirty {
-            return self.dirty.iter().collect();
+            return self.dirty.iter().inspect(|_| visit()).collect();
         }
         let is_desired = |key: &&K| self.desired.contains_key(*key);
         let is_observed = |key: &&K| self.observed.contains_key(*key);
-        let mut keys: Vec<&K> = self.desired.keys().collect();
-        keys.extend(self.observed.keys().filter(|key| !is_desired(key)));
+        let mut keys: Vec<&K> = self.desired.keys().inspect(|_| visit()).collect();
+        let observed = self.observed.keys().inspect(|_| visit());
+        keys.extend(observed.filter(|key| !is_desired(key)));
         let dirty = self.dirty.iter();
         keys.extend(dirty.filter(|key| !is_desired(key) && !is_observed(key)));
         keys
@@ -349,6 +375,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// The observed value of an object, to change it. The key does not become dirty.
     pub fn observed_mut(&mut self, key: &K) -> Option<&mut O> {
         self.work += 1;
+        visit();
         self.observed.get_mut(key)
     }
 
@@ -361,13 +388,16 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// The desired objects, in no particular order.
     #[must_use]
     pub fn iter_desired(&self) -> impl ExactSizeIterator<Item = (&K, &D)> {
-        self.desired.iter().map(|(key, desired)| (key, &desired.value))
+        self.desired.iter().map(|(key, desired)| {
+            visit();
+            (key, &desired.value)
+        })
     }
 
     /// The desired keys, sorted.
     #[must_use]
     pub fn sorted_keys(&self) -> Vec<&K> {
-        let mut keys: Vec<&K> = self.desired.keys().collect();
+        let mut keys: Vec<&K> = self.desired.keys().inspect(|_| visit()).collect();
         keys.sort_unstable();
         keys
     }
@@ -375,7 +405,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// The observed objects, in no particular order.
     #[must_use]
     pub fn iter_observed(&self) -> impl ExactSizeIterator<Item = (&K, &O)> {
-        self.observed.iter()
+        self.observed.iter().inspect(|_| visit())
     }
 
     /// The number of desired objects.
@@ -538,6 +568,10 @@ mod tests {
         assert_eq!(table.dirty_keys().size_hint(), (0, Some(0)));
         table.set_dirty(7);
         assert_eq!(table.dirty_keys().size_hint(), (1, Some(1)));
+        let before = visited_keys();
         assert_eq!(table.dirty_keys().collect::<Vec<_>>(), [&7]);
+        assert_eq!(visited_keys() - before, 1);
+        assert_eq!(table.iter_desired().count(), 10_000);
+        assert_eq!(visited_keys() - before, 10_001);
     }
 }
