@@ -16,6 +16,52 @@ use crate::plan::PlanBuilder;
 use crate::schedule::Intervals;
 
 /// A data path. All functions take its state and its kernel APIs as arguments; the implementing type is a marker without data.
+///
+/// # Order of calls
+///
+/// [`Proxier`](crate::Proxier) calls one function at a time. [`Proxier::sync`](crate::Proxier::sync) calls, in this order:
+///
+/// 1. [`set_time`](Self::set_time), [`needs_listing`](Self::needs_listing), and without a listing [`due`](Self::due);
+///    [`set_dirty`](Self::set_dirty) for the objects of these and of failed operations whose retry is due.
+/// 2. In a listing: [`observe`](Self::observe), [`interface_addresses`](Self::interface_addresses),
+///    [`first_services`](Self::first_services), [`observe_families`](Self::observe_families); the last one while another thread resolves the
+///    Services. Otherwise, if there are such objects: [`observe_keys`](Self::observe_keys), [`recheck`](Self::recheck), and after this one
+///    `interface_addresses`.
+/// 3. [`compile`](Self::compile), also if nothing changed. [`is_dirty`](Self::is_dirty) for objects of failed operations: if the outcome of one
+///    is unknown and its object is dirty, `set_dirty` and `observe_keys`.
+/// 4. [`plan`](Self::plan).
+/// 5. [`undone`](Self::undone) for each step, and `is_dirty` for objects of failed operations.
+/// 6. For each phase [`execute`](Self::execute), then for each of its operations [`record`](Self::record), or
+///    [`record_failure`](Self::record_failure).
+/// 7. [`clear_dirty`](Self::clear_dirty), [`next`](Self::next), [`draining`](Self::draining), [`unread`](Self::unread).
+///
+/// A sync that programs [`first_services`](Self::first_services) before all others calls 3 to 7 twice, with `observe_families` for the other
+/// families between. [`Proxier::plan`](crate::Proxier::plan) calls 1 to 4 only, any number of times.
+/// [`Proxier::apply`](crate::Proxier::apply) is a sync with a listing that stops after 4 if the plan is not the reviewed one. Between syncs
+/// there may be [`set_config`](Self::set_config) and [`is_observed`](Self::is_observed). [`class`](Self::class),
+/// [`consequence`](Self::consequence) and [`totals`](Self::totals) are called for [`Status`](crate::Status) after a sync.
+///
+/// # What they may change
+///
+/// Only `execute` changes the kernel. Desired values are changed by `compile` and `set_config`; observed values by `observe`,
+/// `observe_families`, `observe_keys`, `recheck`, `record` and `record_failure`. An object becomes dirty by `set_dirty`, by a listing, by a
+/// difference that `recheck` finds, and by a change of its desired value, and clean by `clear_dirty` only. `plan` may keep in the state what
+/// later functions need of it, but the next call of `plan` must add the same steps again.
+///
+/// An error of `observe`, `observe_keys` or `recheck` ends the sync: the next one calls `observe`.
+///
+/// # Transactions
+///
+/// The steps of a phase are passed to [`execute`](Self::execute) in one call, in order, except that a step that needs another step of the same
+/// phase begins a new call. So what the kernel is to execute in one transaction is planned in one phase, with one operation for each
+/// Service and family, and without needs between them. An operation has all that its Service needs of the transaction, in the order that
+/// the kernel requires, and one key. `execute` joins consecutive operations, as many as the kernel executes well at once, and
+/// returns one outcome for each. If the kernel refuses a transaction, `execute` finds the operations that are the cause and executes the
+/// others without them; only the refused ones fail.
+///
+/// # Contract
+///
+/// The module `contract` (feature `fake`) tests all of this on a fake kernel.
 pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'static {
     /// Its configuration.
     type Config: Clone + Debug + PartialEq + Send;

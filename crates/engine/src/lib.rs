@@ -2,6 +2,8 @@
 
 mod apply;
 pub mod broadcast;
+#[cfg(feature = "fake")]
+pub mod contract;
 pub mod data_path;
 pub mod durations;
 pub mod error;

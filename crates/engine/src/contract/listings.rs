@@ -1,0 +1,83 @@
+//! Readings that fail, and listings that lack objects.
+
+use super::calls::{Fault, Kind, count};
+use super::process::{Expected, Process, cluster, converged, same};
+use super::{Fixture, Host};
+
+/// Each reading of a listing fails in turn, in a process that served before and in a new one. What could not be read is not taken for
+/// removed: everything is served, and later syncs reach the desired state.
+pub fn a_failed_reading_removes_nothing<F: Fixture>(fixture: &mut F) {
+    each_reading(fixture, Fault::Refuse);
+}
+
+/// Each listing is torn in turn: it lacks objects, and reports this. What it lacks is not taken for removed.
+pub fn a_torn_listing_is_not_used_as_complete<F: Fixture>(fixture: &mut F) {
+    if fixture.has_torn_listings() {
+        each_reading(fixture, Fault::Tear);
+    }
+}
+
+fn each_reading<F: Fixture>(fixture: &F, fault: Fault) {
+    let mut all_hits = 0;
+    for seed in 0..fixture.seeds() {
+        let (services, mut random) = cluster(fixture, seed);
+        let mut after = services.clone();
+        let changes: Vec<_> = (0..2).map(|_| after.change(&mut random)).collect();
+        let expected = Expected::stable(fixture);
+        for (is_restarted, has_changed) in [(false, false), (true, false), (false, true), (true, true)] {
+            let cluster = if has_changed { &after } else { &services };
+            let begin = |about: &str| {
+                let mut process: Process<'_, F> = converged(fixture, &services, about);
+                if is_restarted {
+                    process = process.restart(cluster);
+                } else if has_changed {
+                    process.deliver(changes.clone());
+                }
+                process.calls.take();
+                process.proxier.resync();
+                process
+            };
+            let about = format!("seed {seed}, restarted: {is_restarted}, changed: {has_changed}");
+            let rebuilt = converged(fixture, cluster, &about);
+            let (owned, foreign) = (rebuilt.host.owned(), rebuilt.host.foreign());
+            let mut process = begin(&about);
+            process.sync();
+            let readings = count(&process.calls.take(), Kind::Reading);
+            let mut hits = 0;
+            for before in 0..readings {
+                let about = format!("{about}, {fault:?} at reading {} of {readings}", before + 1);
+                let mut process = begin(&about);
+                let before_sync = process.host.owned();
+                let is_served = fixture.serves_without_process() || !is_restarted;
+                if is_served {
+                    process.observe(&expected);
+                }
+                process.calls.take();
+                process.calls.arm(Kind::Reading, before, fault);
+                let synced = process.sync();
+                hits += process.calls.hits();
+                if let Some(synced) = synced {
+                    // Such as to add what exists.
+                    assert_eq!(synced.counts().failed, 0, "{about}\n{}{synced}", synced.plan);
+                }
+                if is_served {
+                    process.check_served(&expected);
+                }
+                if !is_restarted && !has_changed {
+                    assert_eq!(count(&process.calls.take(), Kind::Change), 0, "{about}");
+                    same(&about, &before_sync, &process.host.owned());
+                }
+                process.calls.disarm();
+                process.converge();
+                process.proxier.resync();
+                process.converge();
+                process.check_owned(&owned);
+                process.check_served(&expected);
+                same(&about, &foreign, &process.host.foreign());
+            }
+            assert_eq!(hits, readings, "{about}: readings with a fault");
+            all_hits += hits;
+        }
+    }
+    assert_ne!(all_hits, 0, "no reading had a fault");
+}
