@@ -74,8 +74,13 @@ pub(super) struct Found {
     pub(super) error: Option<Error>,
 }
 
-/// Reads which of the objects that rules name exist, or can be created.
-pub(super) fn find(accounting: &mut dyn Accounting, serves_loopback: bool) -> Found {
+/// Reads which of the objects that rules name exist, or can be created. One that cannot be read exists if it `did_exist`: rules that name it
+/// stay as they are.
+pub(super) fn find(
+    accounting: &mut dyn Accounting,
+    serves_loopback: bool,
+    did_exist: impl Fn(&str) -> bool,
+) -> Found {
     let mut found = Found::default();
     let mut is_available = |name: &str| match accounting.packets(name) {
         Ok(packets) => {
@@ -83,10 +88,13 @@ pub(super) fn find(accounting: &mut dyn Accounting, serves_loopback: bool) -> Fo
             true
         }
         Err(error) => {
-            if !is_unsupported(&error) && found.error.is_none() {
-                found.error = Some(error);
+            if is_unsupported(&error) {
+                return false;
             }
-            false
+            found.error.get_or_insert(error);
+            let exists = did_exist(name);
+            found.existing.extend(exists.then(|| name.into()));
+            exists
         }
     };
     let available = Counters {

@@ -141,11 +141,12 @@ fn observe_accounting(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
     let config = state.config();
     let families = &config.services.families;
     let serves_loopback = config.serves_loopback_node_ports() && families.contains(&Family::Ipv4);
-    let found = accounting::find(&mut *kernel.accounting, serves_loopback);
+    let did_exist = |name: &str| state.accounting.is_observed(&Box::from(name));
+    let found = accounting::find(&mut *kernel.accounting, serves_loopback, did_exist);
     state.observe_accounting(found.available, found.existing);
     let error = found.error?;
     let text = format!(
-        "accounting objects (nfacct) cannot be read, packets are not counted: {}",
+        "accounting objects (nfacct) cannot be read; the packets of those that are unknown are not counted: {}",
         ErrorChain(&error)
     );
     Some(Event::host("AccountingUnavailable", text))
@@ -161,12 +162,11 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
         .collect();
     names.insert(TCP_BE_LIBERAL.into());
     let mut values = Vec::new();
-    let mut liberal = None;
     for name in names {
         match kernel.sysctls.read(&name) {
             Ok(value) => {
                 if *name == *TCP_BE_LIBERAL {
-                    liberal.clone_from(&value);
+                    state.set_tcp_be_liberal(value.as_deref());
                 }
                 // The other one is read only.
                 if state.sysctls.is_desired(&name) {
@@ -175,6 +175,10 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
             }
             Err(error) => {
                 events.push(unreadable_sysctl(&error));
+                // Without a value rules stay as they are.
+                if *name == *TCP_BE_LIBERAL && state.tcp_be_liberal.is_none() {
+                    state.set_tcp_be_liberal(None);
+                }
                 if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() {
                     // Only root may read it; the size of the connection table is then not changed.
                     if let Some(value) = state.sysctls.desired(&name).cloned() {
@@ -184,7 +188,6 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
             }
         }
     }
-    state.set_tcp_be_liberal(liberal.as_deref());
     state.sysctls.observe_all(values);
     events
 }

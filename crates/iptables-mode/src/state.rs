@@ -54,7 +54,7 @@ pub struct State {
     refuses_counters: bool,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
     /// Whether the kernel accepts packets outside the window of a TCP connection, as last read or written. `None`: not read yet.
-    tcp_be_liberal: Option<bool>,
+    pub(super) tcp_be_liberal: Option<bool>,
     /// Events that no sync has returned yet.
     pub(super) events: Events,
     pub(super) flows: Flows,

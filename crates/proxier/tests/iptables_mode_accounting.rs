@@ -149,6 +149,24 @@ fn if_objects_cannot_be_read_rules_have_no_counters_and_an_event_names_the_cause
 }
 
 #[test]
+fn rules_keep_their_counters_while_objects_cannot_be_read() {
+    let objects = Objects::default();
+    let mut proxier = proxier(&objects, kernel());
+    sync(&mut proxier);
+    let with_counters = counted(&mut proxier);
+    assert_ne!(with_counters, 0);
+    proxier.kernel_mut().accounting = Box::new(Objects {
+        unreadable: Some(Errno::ENOBUFS),
+        ..objects
+    });
+    proxier.resync();
+    let synced = sync(&mut proxier);
+    assert_eq!(synced.plan.to_string(), "");
+    assert_eq!(codes(&synced), ["AccountingUnavailable"]);
+    assert_eq!(counted(&mut proxier), with_counters);
+}
+
+#[test]
 fn if_a_rule_with_an_object_is_refused_all_rules_are_written_without() {
     // A tool or a kernel without the match, and an object that cannot be created.
     for uncreatable in [None, Some(Errno::ENOMEM)] {

@@ -419,6 +419,27 @@ fn invalid_packets_are_dropped_while_the_sysctl_cannot_be_written() {
 }
 
 #[test]
+fn invalid_packets_are_not_dropped_while_the_sysctl_that_permits_them_cannot_be_read() {
+    let mut fake = FakeSysctls::default();
+    fake.execute(&[Sysctl::new(BE_LIBERAL, "1")]);
+    let is_unreadable = Arc::new(AtomicBool::new(false));
+    let mut kernel = kernel();
+    kernel.sysctls = Box::new(ReadOnly {
+        fake,
+        name: BE_LIBERAL,
+        is_unreadable: Arc::clone(&is_unreadable),
+    });
+    let mut proxier = proxier_on(kernel);
+    deliver_numbered(&mut proxier, 1, &[1]);
+    sync(&mut proxier);
+    assert!(!drops_invalid(&mut proxier));
+    is_unreadable.store(true, Ordering::Relaxed);
+    proxier.resync();
+    sync(&mut proxier);
+    assert!(!drops_invalid(&mut proxier));
+}
+
+#[test]
 fn an_object_that_cannot_be_read_before_its_retry_is_reported() {
     let mut kernel = kernel();
     let is_unreadable = Arc::new(AtomicBool::new(false));
