@@ -69,7 +69,7 @@ pub trait Fixture {
         true
     }
 
-    /// Whether a [torn](Fault::Tear) listing can be noticed by this data path. Default: it can.
+    /// Whether the kernel APIs have [listings](Kind::Listing) that may be torn. Default: they have.
     fn has_torn_listings(&self) -> bool {
         true
     }

@@ -13,6 +13,8 @@ pub enum Kind {
     Change,
     /// It reads the kernel.
     Reading,
+    /// It reads many objects in parts, and reports if they changed meanwhile.
+    Listing,
 }
 
 /// What happens to a call.
@@ -26,7 +28,7 @@ pub enum Fault {
     LoseReply,
     /// It is executed, and the process ends: it makes no other call.
     End,
-    /// A listing changes while it is read, and may lack objects. An API that does not report this makes it fail instead.
+    /// A [listing](Kind::Listing) lacks objects, because they changed while it was read.
     Tear,
 }
 
@@ -105,7 +107,7 @@ impl Calls {
         }
     }
 
-    /// Makes a call of an API that reports torn listings. `tear` removes objects from a listing and marks it as torn.
+    /// Makes a call that reads many objects in parts. `tear` removes objects from a listing and marks it as torn.
     ///
     /// # Errors
     /// That of `read`, or of a fault.
@@ -116,7 +118,7 @@ impl Calls {
         failed: impl FnOnce() -> E,
         tear: impl FnOnce(T) -> T,
     ) -> Result<T, E> {
-        match self.begin(Kind::Reading, what) {
+        match self.begin(Kind::Listing, what) {
             Some(None) => read(),
             Some(Some(Fault::Tear)) => read().map(tear),
             _ => Err(failed()),
@@ -145,6 +147,7 @@ impl Calls {
             let faults = match kind {
                 Kind::Change => vec![Fault::Refuse, Fault::LoseRequest, Fault::LoseReply],
                 Kind::Reading => vec![Fault::Refuse],
+                Kind::Listing => vec![Fault::Refuse, Fault::Tear],
             };
             is_hit.then(|| random.choose(faults)).flatten()
         });

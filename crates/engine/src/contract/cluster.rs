@@ -20,7 +20,7 @@ const NODE_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0,
 const POD: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 244, 3, 3));
 const POD_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 3, 3));
 /// A client that the source ranges of all restricted Services admit.
-const ADMITTED: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
+const ADMITTED: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 19, 0, 7));
 /// Clients that no source range admits.
 const DENIED: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 255, 1));
 const DENIED_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1));
@@ -35,7 +35,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// The Services that never change: `default/kubernetes`, `kube-system/kube-dns` with a port for TCP and one for UDP, and `ns/balanced`
-    /// with the node port 31999 and the load-balancer IP 203.0.113.200, which admits 198.51.100.0/24. Each has two endpoints in each of the
+    /// with the node port 31999 and the load-balancer IP 203.0.113.200, which admits 198.19.0.0/16. Each has two endpoints in each of the
     /// families.
     #[must_use]
     pub fn stable(families: &BTreeSet<Family>) -> Self {
@@ -54,7 +54,7 @@ impl Cluster {
             service("ns", "balanced", 3).with_port(Port::new("http", 80).with_node_port(31_999));
         balanced.service_type = ServiceType::LoadBalancer;
         balanced.ingress = vec![ingress("203.0.113.200")];
-        balanced.load_balancer_source_ranges = vec!["198.51.100.0/24".to_owned()];
+        balanced.load_balancer_source_ranges = vec!["198.19.0.0/16".to_owned()];
         cluster.add(balanced, 30, 8_080);
         cluster
     }
@@ -224,7 +224,7 @@ impl Cluster {
     }
 }
 
-const ADMITTED_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 7));
+const ADMITTED_IPV6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 5, 0, 0, 0, 0, 7));
 
 /// The cluster IP of a Service that never changes.
 fn cluster_ip(family: Family, number: u8) -> IpAddr {
@@ -302,7 +302,7 @@ fn random_service(name: ObjectName, random: &mut Random) -> Service {
     if service.service_type == ServiceType::LoadBalancer {
         service.ingress = vec![ingress(&format!("203.0.113.{}", random.below(3)))];
         if random.chance(50) {
-            service.load_balancer_source_ranges = vec!["198.51.100.0/24".to_owned()];
+            service.load_balancer_source_ranges = vec!["198.19.0.0/16".to_owned()];
         }
         if random.chance(30) {
             let range = format!("192.0.2.{}/32", random.below(3));

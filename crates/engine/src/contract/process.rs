@@ -189,7 +189,8 @@ impl<'a, F: Fixture> Process<'a, F> {
     /// The number of calls of each kind since the last time: changes, readings.
     pub(super) fn take_calls(&self) -> [usize; 2] {
         let calls = self.calls.take();
-        [Kind::Change, Kind::Reading].map(|kind| super::calls::count(&calls, kind))
+        let changes = super::calls::count(&calls, Kind::Change);
+        [changes, calls.len() - changes]
     }
 
     /// The frontends, and whether they are restricted: every frontend with the key has source ranges.
@@ -302,7 +303,11 @@ pub(super) fn same(about: &str, expected: &str, actual: &str) {
         }
     }
     if text.is_empty() {
-        text = format!("the order differs:\n{expected}\nis not\n{actual}");
+        let lines = expected.lines().zip(actual.lines());
+        let first = lines
+            .enumerate()
+            .find(|(_, (expected, actual))| expected != actual);
+        text = format!("the order or the number of lines differs, first {first:#?}");
     }
     panic!("{about}: the objects differ (- expected, + actual)\n{text}");
 }
