@@ -13,6 +13,8 @@ mod node_addresses;
 mod processors;
 mod removal;
 mod rules;
+#[cfg(feature = "fake")]
+mod shared;
 mod sysctls;
 pub mod watch;
 
@@ -38,6 +40,8 @@ pub use self::rules::{
     LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, frontend_of_rule, mark_match,
     masquerade_sources, node_port_of_rule, read_tables, read_tables_of, unreadable_table, unreadable_tables,
 };
+#[cfg(feature = "fake")]
+pub use self::shared::Shared;
 #[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;
 pub use self::sysctls::{KernelSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
