@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use kernlink_dummylink::{Fake, LinkAddress, LinkName, Selection};
 use kernlink_ipset::{Entry, Operation as SetOperation, Set, SetName, SetType};
-use kernlink_iptables_restore::{Family as TablesFamily, Save};
+use kernlink_iptables_restore::{Family as TablesFamily, Ruleset, Save};
 use kernlink_ipvs::{
     Family as IpvsFamily, Operation as IpvsOperation, Scheduler, VirtualServer, VirtualServerKey,
 };
@@ -30,6 +30,17 @@ pub(crate) fn host() -> Kernel {
     let eth0 = LinkName::new("eth0").unwrap();
     let addresses = ["192.0.2.1", "203.0.113.2"].map(|a| LinkAddress::host(a.parse().unwrap()).unwrap());
     kernel.links = Box::new(Fake::new().with_link(eth0, None, &addresses));
+    add_foreign(&mut kernel);
+    let mut rules = kernlink_iptables_restore::Fake::new();
+    for family in TablesFamily::ALL {
+        rules.set_ruleset(family, foreign_rules(family));
+    }
+    kernel.rules = Box::new(rules);
+    kernel
+}
+
+/// Adds foreign virtual servers and a foreign set.
+pub(crate) fn add_foreign(kernel: &mut Kernel) {
     for key in foreign_servers() {
         let server = VirtualServer::new(key, Scheduler::WLC);
         kernel
@@ -44,19 +55,18 @@ pub(crate) fn host() -> Kernel {
     kernel
         .execute(&Operation::Set(SetOperation::add(set.name, entry)))
         .unwrap();
-    let mut rules = kernlink_iptables_restore::Fake::new();
+}
+
+/// Rules of another program.
+pub(crate) fn foreign_rules(family: TablesFamily) -> Ruleset {
     let text = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:mine - [0:0]\n\
                 -A INPUT -s 198.51.100.0/24 -j mine\n-A mine -j DROP\nCOMMIT\n";
-    for family in TablesFamily::ALL {
-        let text = if family == TablesFamily::Ipv6 {
-            text.replace("198.51.100.0/24", "2001:db8:7::/48")
-        } else {
-            text.to_owned()
-        };
-        rules.set_ruleset(family, text.parse().unwrap());
-    }
-    kernel.rules = Box::new(rules);
-    kernel
+    let text = if family == TablesFamily::Ipv6 {
+        text.replace("198.51.100.0/24", "2001:db8:7::/48")
+    } else {
+        text.to_owned()
+    };
+    text.parse().unwrap()
 }
 
 pub(crate) fn foreign_servers() -> [VirtualServerKey; 3] {

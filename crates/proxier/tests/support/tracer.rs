@@ -94,6 +94,11 @@ impl Served {
         self.masqueraded && (self.by, self.forwarding) == (other.by, other.forwarding)
     }
 
+    /// The endpoint.
+    pub(crate) fn endpoint(&self) -> SocketAddr {
+        self.by
+    }
+
     /// Whether connections work this way if they work the other way. If the packet is masqueraded, the reply always returns through this
     /// node, but only packets of the forwarding method masquerading may be.
     pub(crate) fn works_if(&self, other: &Self) -> bool {
