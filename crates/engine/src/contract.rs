@@ -18,6 +18,7 @@ mod syncs;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use kernlink_base::contract::{Check, Failures};
 use kernlink_services::FrontendKey;
@@ -74,9 +75,9 @@ pub trait Fixture {
         true
     }
 
-    /// The number of random clusters of each check. Default: 4.
-    fn seeds(&self) -> u64 {
-        4
+    /// The seeds of the random Services of each check. Default: [`seeds`] of 4.
+    fn seeds(&self) -> Range<u64> {
+        seeds(4)
     }
 }
 
@@ -179,6 +180,23 @@ macro_rules! contract_tests {
     ($fixture:expr; $($check:ident),* $(,)?) => {
         $crate::contract_tests! { @tests [$fixture] $($check),* }
     };
+}
+
+/// The seeds 0 to `count`, or those that the environment variable `CONTRACT_SEEDS` requests: `40` is a number of seeds, `16..17` the seed 16.
+#[must_use]
+pub fn seeds(count: u64) -> Range<u64> {
+    let requested = std::env::var("CONTRACT_SEEDS").unwrap_or_default();
+    let parse = |text: &str| text.parse::<u64>().ok();
+    let range = match requested.split_once("..") {
+        Some((from, to)) => parse(from).zip(parse(to)).map(|(from, to)| from..to),
+        None => parse(&requested).map(|count| 0..count),
+    };
+    range.unwrap_or(0..count)
+}
+
+/// So many seeds for each of these.
+fn times(seeds: &Range<u64>, factor: u64) -> Range<u64> {
+    seeds.start * factor..seeds.end * factor
 }
 
 /// All checks.

@@ -1,11 +1,11 @@
 //! Changes by other programs.
 
 use super::process::{Expected, cluster, converged, same};
-use super::{Fixture, Host};
+use super::{Fixture, Host, times};
 
 /// What another program removes or changes is repaired by one sync that reads the kernel, of the same process or of a new one.
 pub fn damage_by_another_program_is_repaired_by_one_sync<F: Fixture>(fixture: &mut F) {
-    for seed in 0..fixture.seeds() * 8 {
+    for seed in times(&fixture.seeds(), 8) {
         let (services, mut random) = cluster(fixture, seed);
         let mut process = converged(fixture, &services, &format!("seed {seed}"));
         let (owned, foreign) = (process.host.owned(), process.host.foreign());

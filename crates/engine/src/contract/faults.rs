@@ -6,7 +6,7 @@ use super::calls::{Fault, Kind, count};
 use super::cluster::Cluster;
 use super::process::{Expected, Process, cluster, converged, same};
 use super::random::Random;
-use super::{Fixture, Host};
+use super::{Fixture, Host, times};
 
 /// The largest number of calls of one sync that have a fault, each in a run of its own; of more calls, random ones have.
 const MOST_CALLS: usize = 24;
@@ -34,7 +34,7 @@ pub fn any_change_may_be_the_last_of_a_process<F: Fixture>(fixture: &mut F) {
 
 /// The process ends after each call of the first sync of a host in turn. A new one reaches the desired state.
 pub fn any_first_change_may_be_the_last_of_a_process<F: Fixture>(fixture: &mut F) {
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (services, mut random) = cluster(fixture, seed);
         let about = format!("seed {seed}");
         let rebuilt = converged(fixture, &services, &about);
@@ -70,7 +70,7 @@ pub fn any_first_change_may_be_the_last_of_a_process<F: Fixture>(fixture: &mut F
 /// desired state.
 pub fn after_random_faults_the_kernel_reaches_the_desired_state<F: Fixture>(fixture: &mut F) {
     let mut hits = 0;
-    for seed in 0..fixture.seeds() * 2 {
+    for seed in times(&fixture.seeds(), 2) {
         let (mut services, mut random) = cluster(fixture, seed);
         let about = format!("seed {seed}");
         let expected = Expected::stable(fixture);
@@ -143,7 +143,7 @@ impl Episode {
 
 fn each_call<F: Fixture>(fixture: &F, fault: Fault) {
     let mut all_hits = 0;
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (episode, mut random) = Episode::new(fixture, seed);
         let about = format!("seed {seed}");
         let rebuilt = converged(fixture, &episode.after, &about);

@@ -22,7 +22,7 @@ pub fn a_torn_listing_is_not_used_as_complete<F: Fixture>(fixture: &mut F) {
 
 fn each_reading<F: Fixture>(fixture: &F, kinds: &[Kind], fault: Fault) {
     let mut all_hits = 0;
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (services, mut random) = cluster(fixture, seed);
         let mut after = services.clone();
         let changes: Vec<_> = (0..2).map(|_| after.change(&mut random)).collect();

@@ -5,7 +5,7 @@ use super::{Fixture, Host};
 
 /// A sync that finds the kernel in the desired state, with and without reading it, plans nothing.
 pub fn a_second_sync_plans_nothing<F: Fixture>(fixture: &mut F) {
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (mut services, mut random) = cluster(fixture, seed);
         let mut process = converged(fixture, &services, &format!("seed {seed}"));
         for round in 0..6 {
@@ -34,7 +34,7 @@ pub fn a_second_sync_plans_nothing<F: Fixture>(fixture: &mut F) {
 
 /// A new process with the same Services plans nothing, except objects that ended with the one before.
 pub fn a_new_process_plans_nothing<F: Fixture>(fixture: &mut F) {
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (mut services, mut random) = cluster(fixture, seed);
         let expected = Expected::stable(fixture);
         let mut process = converged(fixture, &services, &format!("seed {seed}"));
@@ -62,7 +62,7 @@ pub fn a_new_process_plans_nothing<F: Fixture>(fixture: &mut F) {
 
 /// After any changes, each executed by a sync, the objects are those of a new node with the last Services.
 pub fn changes_in_turn_equal_a_new_node<F: Fixture>(fixture: &mut F) {
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (mut services, mut random) = cluster(fixture, seed);
         let mut process = converged(fixture, &services, &format!("seed {seed}"));
         process.observe(&Expected::stable(fixture));
@@ -84,7 +84,7 @@ pub fn changes_in_turn_equal_a_new_node<F: Fixture>(fixture: &mut F) {
 
 /// A plan that is made again is equal, and is what a sync executes. Making it changes nothing in the kernel.
 pub fn a_plan_printed_twice_is_the_same<F: Fixture>(fixture: &mut F) {
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (mut services, mut random) = cluster(fixture, seed);
         let mut process = super::process::Process::new(fixture, &services, &format!("seed {seed}"));
         for round in 0..6 {
@@ -117,7 +117,7 @@ pub fn a_plan_printed_twice_is_the_same<F: Fixture>(fixture: &mut F) {
 
 /// Objects of other programs stay as they are, also when all Services are deleted.
 pub fn foreign_objects_are_unchanged<F: Fixture>(fixture: &mut F) {
-    for seed in 0..fixture.seeds() {
+    for seed in fixture.seeds() {
         let (mut services, mut random) = cluster(fixture, seed);
         let about = format!("seed {seed}");
         let mut process = super::process::Process::new(fixture, &services, &about);

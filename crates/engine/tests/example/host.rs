@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kernlink_engine::contract::{Calls, Client, Fixture, Host, Random, Request};
+use kernlink_engine::contract::{self, Calls, Client, Fixture, Host, Random, Request};
 use kernlink_services::{FrontendKey, InterfaceAddress};
 
 use super::{Config, Defect, Error, Example, Forward, Key, Operation};
@@ -235,8 +236,8 @@ impl Fixture for ExampleFixture {
     type DataPath = Example;
     type Host = ExampleHost;
 
-    fn seeds(&self) -> u64 {
-        if self.defect.is_none() { 16 } else { 4 }
+    fn seeds(&self) -> Range<u64> {
+        contract::seeds(if self.defect.is_none() { 16 } else { 4 })
     }
 
     fn config(&self) -> Config {
