@@ -126,8 +126,12 @@ impl DataPath for IptablesMode {
         state.set_time(now);
     }
 
-    fn needs_listing(state: &State, _now: Instant) -> bool {
-        state.has_changed_support
+    fn needs_listing(state: &State, now: Instant) -> bool {
+        state.needs_listing(now)
+    }
+
+    fn unread(state: &State) -> Vec<Class> {
+        state.readings.unread()
     }
 
     fn due(state: &State, _now: Instant) -> Vec<Key> {

@@ -209,12 +209,14 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
         Ok(ruleset) => {
             events.extend(unreadable_rules(&ruleset, family));
             state.set_unsupported(family, false);
+            state.readings.succeed(family);
             Observed::of(&ruleset, family)
         }
         Err(error) => {
             events.push(unreadable_tables(&error, family));
             if state.is_readable(family) {
                 // It was read before: what is recorded stays in use until the next listing.
+                state.record_unread(family);
                 return events;
             }
             state.set_unsupported(family, error.is_unsupported());
@@ -233,6 +235,11 @@ fn observe_objects(state: &mut State, kernel: &mut Kernel, family: Family, keys:
             unreadable_rules(&ruleset, family)
         }
         // What is recorded stays in use: the chains are declared again, and what is double then is found by the next listing.
-        Err(error) => vec![unreadable_tables(&error, family)],
+        Err(error) => {
+            if state.is_readable(family) {
+                state.record_unread(family);
+            }
+            vec![unreadable_tables(&error, family)]
+        }
     }
 }

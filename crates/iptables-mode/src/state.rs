@@ -2,6 +2,7 @@
 
 mod dirty;
 mod ports;
+mod readings;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,6 +16,7 @@ use kernlink_netfilter::{CONNTRACK_BUCKETS, MissingExtensions};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
 use self::ports::PortObjects;
+use self::readings::Readings;
 use super::chains::{Counters, FixedChain, Jump, static_rules};
 use super::config::Config;
 use super::events::Events;
@@ -55,6 +57,7 @@ pub struct State {
     pub(super) sysctls: Table<Box<str>, Box<str>>,
     /// Whether the kernel accepts packets outside the window of a TCP connection, as last read or written. `None`: not read yet.
     pub(super) tcp_be_liberal: Option<bool>,
+    pub(super) readings: Readings,
     /// Events that no sync has returned yet.
     pub(super) events: Events,
     pub(super) flows: Flows,
@@ -148,6 +151,7 @@ impl State {
             refuses_counters: false,
             sysctls: Table::default(),
             tcp_be_liberal: None,
+            readings: Readings::default(),
             events: Events::default(),
             flows: Flows::default(),
             chains: std::array::from_fn(|_| Table::default()),
@@ -250,8 +254,20 @@ impl State {
 
     /// When [`due`](Self::due) returns an object, or everything is to be read again.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.now
-            .filter(|_| self.is_fixed_outdated || self.has_changed_support)
+        let now = self
+            .now
+            .filter(|_| self.is_fixed_outdated || self.has_changed_support);
+        [now, self.readings.retry_at()].into_iter().flatten().min()
+    }
+
+    /// Whether everything is to be read again.
+    pub(super) fn needs_listing(&self, now: Instant) -> bool {
+        self.has_changed_support || self.readings.retry_at().is_some_and(|at| at <= now)
+    }
+
+    /// Records that the tables of a family, which were read before, cannot be read now.
+    pub(super) fn record_unread(&mut self, family: Family) {
+        self.readings.fail(family, self.now);
     }
 
     /// Sets the desired sysctls, which depend on the configuration and the number of processors.

@@ -440,6 +440,27 @@ fn invalid_packets_are_not_dropped_while_the_sysctl_that_permits_them_cannot_be_
 }
 
 #[test]
+fn tables_that_could_not_be_read_once_are_read_again_without_a_change() {
+    let (kernel, behaviour) = faulty_kernel(FOREIGN);
+    let mut proxier = proxier_on(kernel);
+    deliver_numbered(&mut proxier, 1, &[1]);
+    sync(&mut proxier);
+    let now = Instant::now();
+    behaviour.lock().unwrap().is_unreadable = true;
+    proxier.resync();
+    let synced = proxier.sync(now).unwrap();
+    assert_eq!(synced.plan.to_string(), "");
+    assert_eq!(synced.unread, 2, "the tables of both families");
+    let next = synced.next.unwrap();
+    behaviour.lock().unwrap().is_unreadable = false;
+    let listings = proxier.cost().listings;
+    let synced = proxier.sync(next).unwrap();
+    assert_eq!(proxier.cost().listings, listings + 1);
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!((synced.unread, synced.next), (0, None));
+}
+
+#[test]
 fn an_object_that_cannot_be_read_before_its_retry_is_reported() {
     let mut kernel = kernel();
     let is_unreadable = Arc::new(AtomicBool::new(false));
