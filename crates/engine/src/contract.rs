@@ -70,6 +70,12 @@ pub trait Fixture {
         true
     }
 
+    /// Whether the kernel refuses an operation if another one on the same Service was refused, without any effect: it may be passed to the
+    /// kernel together with that one, without a need of its step. Default: no operation is like this.
+    fn is_safe_without_needs(&self, _operation: &<Self::DataPath as DataPath>::Operation) -> bool {
+        false
+    }
+
     /// Whether the kernel APIs have [listings](Kind::Listing) that may be torn. Default: they have.
     fn has_torn_listings(&self) -> bool {
         true

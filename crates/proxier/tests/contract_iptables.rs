@@ -18,11 +18,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use kernlink_dummylink::{LinkAddress, LinkName};
-use kernlink_iptables_restore::{Chain, ChainName, Family, Rule, Ruleset, Table, Target};
+use kernlink_iptables_restore::{Chain, ChainName, Edit, Family, Rule, Ruleset, Table, Target};
 use kernlink_netlink::{Errno, Error};
 use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, FakeAccounting};
-use kernlink_proxier::iptables_mode::{Config, IptablesMode, Kernel};
+use kernlink_proxier::iptables_mode::{Config, IptablesMode, Kernel, Operation};
 use kernlink_proxier::ipvs_mode;
 use kernlink_proxier::netfilter::{FakeSysctls, LocalDetection, Shared};
 
@@ -252,6 +252,15 @@ impl Fixture for IptablesFixture {
 
     fn host(&self, calls: &Calls) -> Node {
         Node::new(calls)
+    }
+
+    /// The kernel does not delete a chain that a rule jumps to.
+    fn is_safe_without_needs(&self, operation: &Operation) -> bool {
+        let Operation::Write(write) = operation else {
+            return false;
+        };
+        let mut edits = write.restore.tables().flat_map(|(_, edits)| edits);
+        edits.all(|edit| matches!(edit, Edit::DeleteChain { .. }))
     }
 
     /// `iptables-save` reads a table at once.
