@@ -91,6 +91,34 @@ impl Calls {
         }
     }
 
+    /// Makes a call that changes the kernel and whose outcome is always known, such as a system call: one that would be lost is refused.
+    ///
+    /// # Errors
+    /// That of `execute`, or of a fault.
+    pub fn change_at_once<T, E>(
+        &self,
+        command: &dyn fmt::Display,
+        execute: impl FnOnce() -> Result<T, E>,
+        refused: impl Fn() -> E,
+    ) -> Result<T, E> {
+        match self.begin(Kind::Change, command) {
+            Some(None | Some(Fault::End)) => {
+                let outcome = execute();
+                self.observe(command);
+                outcome
+            }
+            _ => Err(refused()),
+        }
+    }
+
+    /// Makes a call that changes the kernel and never fails. A process that ended does not make it.
+    pub fn change_surely(&self, command: &dyn fmt::Display, execute: impl FnOnce()) {
+        if self.begin(Kind::Change, command).is_some() {
+            execute();
+            self.observe(command);
+        }
+    }
+
     /// Makes a call that reads the kernel. `failed` returns the error of a fault.
     ///
     /// # Errors
