@@ -95,7 +95,7 @@ impl Node {
         let sockets = FakeSockets::default();
         let foreign = ListenerKey {
             transport: Transport::Tcp,
-            address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 40_003),
+            address: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 30_500),
         };
         sockets.lock().foreign.insert(foreign);
         Self {

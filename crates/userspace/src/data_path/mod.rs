@@ -111,6 +111,10 @@ impl DataPath for UserspaceMode {
         state.next()
     }
 
+    fn unread(state: &State) -> Vec<Class> {
+        state.unread_classes()
+    }
+
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
         state.interfaces.iter().cloned().collect()
     }

@@ -70,8 +70,10 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
     for family in families {
         match read(&mut *kernel.rules, family) {
             Ok(tables) => state.observe_tables(family, &tables),
-            // Nothing of this family is served yet: the other one is not affected.
-            Err(error) if !state.is_recorded[family.index()] => state.read_later(error.is_unsupported()),
+            // The last listing did not read them either, and nothing of this family is changed: the other one is not affected.
+            Err(error) if !state.chains[family.index()].is_readable => {
+                state.read_later(error.is_unsupported());
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -96,9 +98,8 @@ fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec
             );
             events.push(Event::host(rules_code(&error), text));
             state.chains[family.index()].is_readable = false;
-            if !state.is_recorded[family.index()] {
-                state.read_later(error.is_unsupported());
-            }
+            state.is_unread[family.index()] = true;
+            state.read_later(error.is_unsupported());
         }
     }
     events
@@ -145,6 +146,7 @@ impl State {
                 rules.entry(key).or_default().add(ChainRule { chain, text });
             }
         }
+        self.is_unread[family.index()] = false;
         self.rules[family.index()].observe_all(rules);
         let was_readable = std::mem::replace(&mut self.chains[family.index()], chains).is_readable;
         for table in [Table::Nat, Table::Filter] {

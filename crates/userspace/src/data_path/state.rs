@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::Backoff;
+use kernlink_engine::data_path::Class;
 use kernlink_engine::table::Table;
 use kernlink_iptables_restore::Table as RulesTable;
 use kernlink_netfilter::flows::TrackedFlows;
@@ -95,7 +96,9 @@ pub struct State {
     /// Whether the rules of each family were read. Before, its Services get no listening ports: a rule of a former process may lead to
     /// any port.
     pub(super) is_recorded: [bool; 2],
-    /// When rules that could not be read at first are read again, and the number of attempts that failed.
+    /// Whether the last listing of each family could not read its rules.
+    pub(super) is_unread: [bool; 2],
+    /// When rules that could not be read are read again, and the number of attempts that failed.
     read_again: Option<(Instant, u32)>,
     /// The portals of each service port, by its id.
     placed: Vec<Vec<Placed>>,
@@ -137,6 +140,7 @@ impl State {
             allocators: std::array::from_fn(|_| std::array::from_fn(|_| allocator())),
             recorded: BTreeMap::new(),
             is_recorded: [false; 2],
+            is_unread: [false; 2],
             read_again: None,
             placed: Vec::new(),
             owners: HashMap::new(),
@@ -279,8 +283,8 @@ impl State {
         }
     }
 
-    /// Sets when the rules of a family are read again of which no reading succeeded. A host that does not support them is asked again by
-    /// the next listing only.
+    /// Sets when rules of a family that could not be read are read again. A host that does not support them is asked again by the next
+    /// listing only.
     pub(super) fn read_later(&mut self, is_unsupported: bool) {
         if !is_unsupported {
             let failures = self
@@ -291,9 +295,19 @@ impl State {
         }
     }
 
+    /// The families whose rules could not be read.
     fn unread(&self) -> impl Iterator<Item = Family> + '_ {
         let families = self.managed.iter().copied();
-        families.filter(|family| !self.is_recorded[family.index()])
+        families.filter(|family| !self.is_recorded[family.index()] || self.is_unread[family.index()])
+    }
+
+    /// The kinds of objects that could not be read.
+    pub(super) fn unread_classes(&self) -> Vec<Class> {
+        let families = self.managed.iter().copied();
+        let unread = families.filter(|family| self.is_unread[family.index()]);
+        unread
+            .map(|family| Key::Chains(family, RulesTable::Nat).class())
+            .collect()
     }
 
     /// The objects to read again, and the portals to which other programs' ports were given: they get other ports at once.

@@ -288,3 +288,31 @@ fn a_loopback_bind_address_is_refused() {
         );
     }
 }
+
+#[test]
+fn a_service_that_is_added_while_rules_cannot_be_read_is_served_after_a_short_delay() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![web("web", 10)]).sync();
+    fixture.change(web("added", 11));
+    fixture.proxier.resync();
+    // The first reading, that of table nat of IPv4, fails.
+    fixture.tables.fail_readings(1);
+    let synced = fixture.proxier.sync(fixture.now).unwrap();
+    assert_eq!(
+        fixture
+            .rules_with(Family::Ipv4, "KUBE-PORTALS-CONTAINER", "added")
+            .len(),
+        0
+    );
+    assert_eq!((synced.unread, synced.is_success()), (1, false));
+    let next = synced.next.expect("the tables are read again");
+    let synced = fixture.proxier.sync(next).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(
+        fixture
+            .rules_with(Family::Ipv4, "KUBE-PORTALS-CONTAINER", "added")
+            .len(),
+        1
+    );
+    assert_eq!(synced.next, None);
+}
