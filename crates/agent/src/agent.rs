@@ -438,6 +438,11 @@ impl Agent {
                     report::events(&events, &mut limit);
                     return reporter.events(&events);
                 }
+                Notice::Synced(synced) if synced.is_partial => {
+                    // The rest follows at once: the node is not ready before.
+                    report::synced(&synced, std::mem::take(&mut is_first), &mut limit);
+                    return reporter.synced(&synced);
+                }
                 Notice::Synced(synced) => {
                     let mut state = state::lock(&state);
                     state.is_serving = !state.is_partial;

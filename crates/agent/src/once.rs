@@ -72,7 +72,8 @@ pub fn dry_run(settings: &Settings) -> Exit {
 pub fn once(settings: &Settings) -> Exit {
     sync(settings, Err, |synced| {
         report::events(&synced.events, &mut Limit::default());
-        print::line(&synced.to_string())
+        let part = if synced.is_partial { "first Services: " } else { "" };
+        print::line(&format!("{part}{synced}"))
     })
 }
 
@@ -125,7 +126,7 @@ fn end_on_signals() -> io::Result<()> {
 fn sync(
     settings: &Settings,
     on_failure: impl FnMut(String) -> Result<(), String>,
-    on_synced: impl FnOnce(&Synced) -> Exit,
+    mut on_synced: impl FnMut(&Synced) -> Exit,
 ) -> Exit {
     let _lock = match lock::acquire() {
         Ok(lock) => lock,
@@ -134,7 +135,17 @@ fn sync(
     let Some(mut proxier) = proxier(settings, on_failure) else {
         return Exit::Failure;
     };
-    match proxier.sync(Instant::now()) {
+    let mut outcome = proxier.sync(Instant::now());
+    if let Ok(first) = &outcome
+        && first.is_partial
+    {
+        let exit = on_synced(first);
+        if exit != Exit::Success {
+            return exit;
+        }
+        outcome = proxier.sync(Instant::now());
+    }
+    match outcome {
         Ok(synced) => {
             let exit = on_synced(&synced);
             if synced.is_success() { exit } else { Exit::Failure }

@@ -119,7 +119,9 @@ pub(crate) fn synced(synced: &Synced, is_first: bool, limit: &mut Limit) {
         );
     }
     let (done, failed, skipped, waiting) = (counts.done, counts.failed, counts.skipped, synced.waiting);
-    if synced.is_success() {
+    if synced.is_partial && synced.report.is_success() {
+        tracing::info!(done, "the first Services are programmed; all others follow");
+    } else if synced.is_success() {
         tracing::info!(done, "synced");
     } else if done > 0 || !synced.events.is_empty() {
         tracing::warn!(

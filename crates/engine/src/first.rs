@@ -1,4 +1,4 @@
-//! Which part of the first changes is compiled and executed before the rest.
+//! Which part of the first changes a sync of its own compiles and executes before the rest.
 
 use std::collections::HashSet;
 
@@ -33,21 +33,23 @@ pub(crate) fn split(services: &Services, names: &[ObjectName], changes: &mut Cha
     Some(first)
 }
 
-/// Undoes [`split`], apart from the order of service ports and Services.
-pub(crate) fn join(changes: &mut Changes, first: Changes) {
-    changes.ports.extend(first.ports);
-    changes.services.extend(first.services);
-    changes.frontends.extend(first.frontends);
-    changes.node |= first.node;
+/// Changes, and those after them.
+pub(crate) fn join(mut changes: Changes, after: Changes) -> Changes {
+    let known: HashSet<ServicePortId, RandomState> = changes.ports.iter().copied().collect();
+    let new = after.ports.into_iter().filter(|id| !known.contains(id));
+    changes.ports.extend(new);
+    changes.services.extend(after.services);
+    changes.frontends.extend(after.frontends);
+    changes.health_checks.extend(after.health_checks);
+    changes.node |= after.node;
+    changes
 }
 
-/// The families of the service ports in the first part, and the others.
-pub(crate) fn families(services: &Services, first: &Changes) -> (Vec<Family>, Vec<Family>) {
-    let ports = first.ports.iter().filter_map(|id| services.port(*id));
+/// The families of the service ports in changes.
+pub(crate) fn families(services: &Services, changes: &Changes) -> Vec<Family> {
+    let ports = changes.ports.iter().filter_map(|id| services.port(*id));
     let families: HashSet<Family> = ports.map(|port| port.key.family).collect();
-    Family::ALL
-        .into_iter()
-        .partition(|family| families.contains(family))
+    families.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -99,13 +101,21 @@ mod tests {
                 .iter()
                 .all(|id| first.ports.contains(id) != rest.ports.contains(id))
         );
-        join(&mut rest, first);
+        let mut rest = join(first, rest);
         rest.ports.sort_unstable();
         rest.services.sort_unstable();
         let mut whole = whole;
         whole.ports.sort_unstable();
         whole.services.sort_unstable();
         assert_eq!(rest, whole);
+    }
+
+    #[test]
+    fn a_port_that_changed_before_and_after_is_joined_once() {
+        let (_, whole) = changed(&["a", "b"]);
+        let joined = join(whole.clone(), whole.clone());
+        assert_eq!((joined.ports, joined.frontends), (whole.ports, whole.frontends));
+        assert_eq!(joined.node, whole.node);
     }
 
     #[test]

@@ -108,8 +108,7 @@ impl<M: DataPath> Default for Plan<M> {
 }
 
 impl<M: DataPath> Plan<M> {
-    /// The phases in the order of execution: each at most once, in their order. Only after a sync in two parts, the phases of the second
-    /// part follow those of the first ([`Proxier::sync`](crate::Proxier::sync)).
+    /// The phases in the order of execution, each at most once.
     #[must_use]
     pub fn phases(&self) -> &[Phase<M>] {
         &self.phases
@@ -131,16 +130,6 @@ impl<M: DataPath> Plan<M> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps == 0
-    }
-
-    /// Adds the phases of a plan that was executed after this one.
-    pub(crate) fn append(&mut self, mut second: Self) {
-        let steps = second.phases.iter_mut().flat_map(|phase| &mut phase.steps);
-        for need in steps.flat_map(|step| step.needs.iter_mut().chain(&mut step.needs_any)) {
-            *need = need.after(self.steps);
-        }
-        self.steps += second.steps;
-        self.phases.append(&mut second.phases);
     }
 }
 

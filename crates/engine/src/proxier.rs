@@ -40,6 +40,8 @@ pub struct Proxier<M: DataPath> {
     recheck: BTreeSet<M::Key>,
     /// The families of which the last listing read only what all families share.
     unread: BTreeSet<Family>,
+    /// The changes that a sync of the first Services left out.
+    later: Option<Changes>,
     /// Events that no sync has returned.
     pending: BTreeSet<Event>,
     /// Events about the host that were returned and are still true.
@@ -99,6 +101,7 @@ impl<M: DataPath> Proxier<M> {
             needs_later_listing: false,
             recheck: BTreeSet::new(),
             unread: BTreeSet::new(),
+            later: None,
             pending: BTreeSet::new(),
             host_events: BTreeSet::new(),
             former_host_events: BTreeSet::new(),
@@ -201,48 +204,37 @@ impl<M: DataPath> Proxier<M> {
     /// Brings the kernel to the desired state. A failed operation is retried later, at its own time; all others are executed. A second sync
     /// without a change in between does nothing.
     ///
-    /// A sync that follows no [`plan`](Self::plan) and finds a kernel without objects of the data path executes two plans: one for
-    /// [`DataPath::first_services`], and one for the rest. [`Synced`] has both as one, the phases of the second after those of the first.
+    /// A sync that follows no [`plan`](Self::plan) and finds a kernel without objects of the data path programs only
+    /// [`DataPath::first_services`], if there are others: [`Synced::is_partial`]. The next one, which is due now, programs these.
     ///
     /// # Errors
     /// As [`plan`](Self::plan). Steps that fail are in the report.
     pub fn sync(&mut self, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
         let (mut changes, is_listing) = self.read(now)?;
-        let first = if is_listing {
-            first::split(&self.services, M::first_services(&self.state), &mut changes)
-        } else {
-            None
-        };
-        let Some(first) = first else {
-            self.read_deferred(&Family::ALL);
-            self.compile(&changes, is_listing)?;
-            let built = self.make_plan();
-            return Ok(self.execute(built, now));
-        };
-        let (of_first, others) = first::families(&self.services, &first);
-        self.read_deferred(&of_first);
-        if M::first_services(&self.state).is_empty() {
+        if is_listing
+            && self.later.is_none()
+            && let Some(first) = first::split(&self.services, M::first_services(&self.state), &mut changes)
+        {
+            self.read_deferred(&first::families(&self.services, &first));
+            if !M::first_services(&self.state).is_empty() {
+                self.later = Some(changes);
+                self.compile(&first, is_listing)?;
+                let built = self.make_plan();
+                let mut synced = self.execute(built, now);
+                // They would attract traffic to Services that are not programmed yet.
+                self.health_checks = std::mem::take(&mut synced.health_checks);
+                return Ok(Synced {
+                    is_partial: true,
+                    next: Some(now),
+                    ..synced
+                });
+            }
             // What was read shows that something serves the Services already.
-            first::join(&mut changes, first);
-            self.read_deferred(&Family::ALL);
-            self.compile(&changes, is_listing)?;
-            let built = self.make_plan();
-            return Ok(self.execute(built, now));
+            changes = first::join(first, changes);
         }
-        self.compile(&first, is_listing)?;
+        self.complete(changes, is_listing)?;
         let built = self.make_plan();
-        let synced = self.execute(built, now);
-        self.read_deferred(&others);
-        if self.compile(&changes, false).is_err() {
-            // An object with an unknown outcome could not be read again. The next sync is due at once, reads the whole kernel, and
-            // returns the error if it persists.
-            return Ok(Synced {
-                next: Some(now),
-                ..synced
-            });
-        }
-        let built = self.make_plan();
-        Ok(synced.followed_by(self.execute(built, now)))
+        Ok(self.execute(built, now))
     }
 
     /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.
@@ -263,7 +255,16 @@ impl<M: DataPath> Proxier<M> {
     /// Brings the observed and the desired state up to date.
     fn prepare(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
         let (changes, is_listing) = self.read(now)?;
+        self.complete(changes, is_listing)
+    }
+
+    /// Reads and compiles all that was left for later: what concerns one family alone, and what a sync of the first Services left out.
+    fn complete(&mut self, changes: Changes, is_listing: bool) -> Result<(), SyncError<M::Error>> {
         self.read_deferred(&Family::ALL);
+        let changes = match self.later.take() {
+            Some(later) => first::join(later, changes),
+            None => changes,
+        };
         self.compile(&changes, is_listing)
     }
 
@@ -329,15 +330,13 @@ impl<M: DataPath> Proxier<M> {
 
     /// Reads what a listing did not read of these families.
     fn read_deferred(&mut self, families: &[Family]) {
-        if families.iter().any(|family| self.unread.contains(family)) {
-            self.read_families(families);
+        let unread = families.iter().filter(|family| self.unread.contains(family));
+        let unread: Vec<Family> = unread.copied().collect();
+        if !unread.is_empty() {
+            let events = M::observe_families(&mut self.state, &mut self.kernel.0, &unread);
+            self.add_families(&unread, events);
             self.stopwatch.end(Stage::Read);
         }
-    }
-
-    fn read_families(&mut self, families: &[Family]) {
-        let events = M::observe_families(&mut self.state, &mut self.kernel.0, families);
-        self.add_families(families, events);
     }
 
     /// What concerns these families was read.
@@ -498,6 +497,7 @@ impl<M: DataPath> Proxier<M> {
                     .flatten()
                     .min()
             },
+            is_partial: false,
             draining: M::draining(&self.state),
             no_listing_before,
             waiting: self.retries.len(),
@@ -567,15 +567,19 @@ fn is_same_kind(event: &Event, other: &Event) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Synced<M: DataPath> {
-    /// The plan that was executed. After a sync in two parts, see [`Proxier::sync`], a phase may occur in each part.
+    /// The plan that was executed.
     pub plan: Plan<M>,
     /// The outcome of each step.
     pub report: Report<M>,
     /// New events since the last sync.
     pub events: Vec<Event>,
     /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due, when an object with removed
-    /// endpoints is to be read again, or now if a [`recheck`](Proxier::recheck) found a difference. `None`: no time.
+    /// endpoints is to be read again, or now if a [`recheck`](Proxier::recheck) found a difference or the sync [was
+    /// partial](Self::is_partial). `None`: no time.
     pub next: Option<Instant>,
+    /// Whether only the [first Services](DataPath::first_services) were programmed. The next sync, which is due now, programs all others;
+    /// it is never partial itself. Until it ended, the node is not ready.
+    pub is_partial: bool,
     /// The number of removed endpoints that are still in the kernel until their connections end. They are no failure.
     pub draining: usize,
     /// Another program changed back what was written, three times in a row at least, see [`events`](Self::events): the whole kernel should
@@ -588,38 +592,18 @@ pub struct Synced<M: DataPath> {
     /// [`next`](Self::next); [`events`](Self::events) named them once.
     pub unread: usize,
     /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
-    /// [`Services::health_check`] returns the present value. The first sync names all of them.
+    /// [`Services::health_check`] returns the present value. The first sync that is not [partial](Self::is_partial) names all of them.
     pub health_checks: BTreeSet<(Family, u16)>,
     /// How long the stages took. All 0 without [`Proxier::set_clock`].
     pub durations: Durations,
 }
 
 impl<M: DataPath> Synced<M> {
-    /// Both parts of a sync that executed two plans.
-    fn followed_by(mut self, second: Self) -> Self {
-        let steps = self.plan.len();
-        self.plan.append(second.plan);
-        self.report.append(second.report, steps);
-        self.events.extend(second.events);
-        self.health_checks.extend(second.health_checks);
-        Self {
-            plan: self.plan,
-            report: self.report,
-            events: self.events,
-            next: second.next,
-            draining: second.draining,
-            no_listing_before: second.no_listing_before,
-            waiting: second.waiting,
-            unread: second.unread,
-            health_checks: self.health_checks,
-            durations: self.durations.plus(second.durations),
-        }
-    }
-
-    /// Whether the kernel is in the desired state: everything was read, no step failed, and no object waits for a retry.
+    /// Whether the kernel is in the desired state: everything was read, all Services were compared, no step failed, and no object waits for a
+    /// retry.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.report.is_success() && self.waiting == 0 && self.unread == 0
+        self.report.is_success() && self.waiting == 0 && self.unread == 0 && !self.is_partial
     }
 
     /// The number of steps by outcome.

@@ -74,17 +74,6 @@ impl<M: DataPath> Report<M> {
         subjects
     }
 
-    /// Adds the outcomes of a plan that was executed after this one's, which has so many steps.
-    pub(crate) fn append(&mut self, second: Self, steps: usize) {
-        let outcomes = second.outcomes.into_iter().map(|outcome| match outcome {
-            Outcome::Skipped { dependency } => Outcome::Skipped {
-                dependency: dependency.after(steps),
-            },
-            outcome => outcome,
-        });
-        self.outcomes.extend(outcomes);
-    }
-
     /// The failed step because of which a step was skipped.
     pub(crate) fn root(&self, mut step: StepId) -> StepId {
         // A dependency always precedes what depends on it.
@@ -107,6 +96,14 @@ pub struct Counts {
 }
 
 impl Counts {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            done: self.done + other.done,
+            failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
+        }
+    }
+
     fn with<M: DataPath>(mut self, outcome: &Outcome<M>) -> Self {
         match outcome {
             Outcome::Done => self.done += 1,

@@ -24,7 +24,8 @@ use crate::status::{Recorder, Status};
 pub enum Notice<M: DataPath> {
     /// New events about objects that a source delivered. Other events are in [`Synced::events`].
     Events(Vec<Event>),
-    /// A sync ended. Its report may contain failures, which are retried.
+    /// A sync ended. Its report may contain failures, which are retried. If it [is partial](Synced::is_partial), another one follows at once,
+    /// regardless of the intervals of the schedule.
     Synced(Box<Synced<M>>),
     /// A sync did nothing. It is repeated after a delay.
     Failed(SyncError<M::Error>),
@@ -351,7 +352,15 @@ fn run<M: DataPath>(
             proxier.resync();
         }
         recorder.lock().on_started();
-        match proxier.sync(now) {
+        let outcome = match proxier.sync(now) {
+            Ok(partial) if partial.is_partial => {
+                recorder.lock().on_synced(&proxier, &partial, SystemTime::now());
+                notify(&proxier, Notice::Synced(Box::new(partial)));
+                proxier.sync(Instant::now())
+            }
+            outcome => outcome,
+        };
+        match outcome {
             Ok(synced) => {
                 recorder.lock().on_synced(&proxier, &synced, SystemTime::now());
                 schedule.delay_listing(synced.no_listing_before);

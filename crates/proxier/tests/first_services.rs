@@ -15,7 +15,10 @@ mod node;
 use std::time::Instant;
 
 use kernlink_proxier::ipvs_mode::{Config, Phase, Proxier};
-use kernlink_services::{Change, EndpointSlice, ObjectChange, ObjectName, Port, Service};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
+    SourceId,
+};
 
 use crate::faulty::Faults;
 use crate::node::{
@@ -42,13 +45,9 @@ fn cluster(config: Config) -> (Proxier, Faults) {
             .with_cluster_ip(address)
             .with_port(Port::new("http", 443));
         upsert(&mut proxier, service);
-        let slice = EndpointSlice::new(
-            ObjectName::new(namespace, name),
-            name,
-            kernlink_services::Family::Ipv4,
-        )
-        .with_port(kernlink_services::EndpointPort::new("http", 6443))
-        .with_endpoint(kernlink_services::Endpoint::new([192, 0, 2, endpoint].into()));
+        let slice = EndpointSlice::new(ObjectName::new(namespace, name), name, Family::Ipv4)
+            .with_port(EndpointPort::new("http", 6443))
+            .with_endpoint(Endpoint::new([192, 0, 2, endpoint].into()));
         proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Upsert(slice)));
     }
     (proxier, faults)
@@ -68,10 +67,15 @@ fn last(commands: &[String], text: &str) -> usize {
 #[test]
 fn on_an_empty_kernel_the_api_server_and_cluster_dns_are_reachable_before_anything_else_is_programmed() {
     let (mut proxier, faults) = cluster(config());
-    let synced = proxier.sync(Instant::now()).unwrap();
-    assert!(synced.is_success(), "{synced}");
+    let now = Instant::now();
+    let first_sync = proxier.sync(now).unwrap();
+    // The node is not ready, and the rest is due at once.
+    assert!(first_sync.is_partial && !first_sync.is_success(), "{first_sync}");
+    assert_eq!(first_sync.counts().failed + first_sync.counts().skipped, 0);
+    assert_eq!(first_sync.next, Some(now));
+    assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 2);
+    assert_eq!(bound(proxier.kernel_mut()).len(), 2);
     let commands = faults.take_executed();
-    let others = first(&commands, "10.96.0.2");
     for text in [
         "add KUBE-CLUSTER-IP 10.96.0.1,tcp:443",
         "-a -t 10.96.0.1:443 -r 192.0.2.1:6443",
@@ -79,38 +83,75 @@ fn on_an_empty_kernel_the_api_server_and_cluster_dns_are_reachable_before_anythi
         "address replace 10.96.0.1/32",
         "address replace 10.96.0.10/32",
     ] {
-        assert!(last(&commands, text) < others, "{text}: {commands:#?}");
+        first(&commands, text);
     }
+    assert!(
+        !commands.iter().any(|command| command.contains("10.96.0.2")),
+        "{commands:#?}"
+    );
     // The rules are in place before the first address.
     assert!(first(&commands, "iptables-restore") < first(&commands, "address replace"));
     // They have IPv4 addresses only, so they do not wait for the IPv6 rules.
-    let reachable = last(&commands, "address replace 10.96.0.10/32").max(last(&commands, "10.96.0.1:443 -r"));
-    assert!(reachable < first(&commands, "ip6tables-restore"));
-    assert!(first(&commands, "ip6tables-restore") < first(&commands, "address replace 10.96.0.2"));
-    // The plan and the report contain both parts: numbers of steps are those of the whole plan.
-    let plan = synced.plan.steps().map(|(_, step)| step.operation.to_string());
-    let plan: Vec<String> = plan
-        .map(|command| command.lines().next().unwrap_or_default().to_owned())
-        .filter(|command| !command.starts_with("sysctl"))
-        .collect();
-    let executed: Vec<&str> = commands.iter().map(String::as_str).collect();
-    assert_eq!(plan.len(), executed.len());
     assert!(
-        plan.iter()
-            .zip(&executed)
-            .all(|(plan, executed)| plan.ends_with(executed))
+        !commands
+            .iter()
+            .any(|command| command.contains("ip6tables-restore")),
+        "{commands:#?}"
     );
-    assert_eq!(synced.report.outcomes().len(), synced.plan.len());
-    let binds = synced
-        .plan
-        .phases()
-        .iter()
-        .filter(|phase| phase.kind == Phase::BindAddresses);
-    assert_eq!(binds.count(), 2);
-    for (id, step) in synced.plan.steps() {
-        assert!(step.needs.iter().chain(&step.needs_any).all(|need| *need < id));
+    let rest = proxier.sync(now).unwrap();
+    assert!(rest.is_success() && !rest.is_partial, "{rest}");
+    let commands = faults.take_executed();
+    assert!(first(&commands, "ip6tables-restore") < first(&commands, "address replace 10.96.0.2"));
+    for synced in [first_sync, rest] {
+        let phases: Vec<Phase> = synced.plan.phases().iter().map(|phase| phase.kind).collect();
+        assert!(phases.is_sorted_by(|a, b| a < b), "{phases:?}");
     }
-    assert!(proxier.sync(Instant::now()).unwrap().plan.is_empty());
+    assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 12);
+    assert!(proxier.sync(now).unwrap().plan.is_empty());
+}
+
+#[test]
+fn what_changes_after_the_first_services_is_programmed_together_with_the_rest() {
+    let (mut proxier, _) = cluster(config());
+    assert!(proxier.sync(Instant::now()).unwrap().is_partial);
+    // Of the rest, one Service changes and one is deleted. One of the first Services changes its endpoint.
+    upsert(&mut proxier, service("s20", "10.96.0.40"));
+    let deleted = ObjectName::new("ns", "s21");
+    proxier.change(SOURCE, Change::Services(ObjectChange::Delete(deleted)));
+    let slice = EndpointSlice::new(
+        ObjectName::new("default", "kubernetes"),
+        "kubernetes",
+        Family::Ipv4,
+    )
+    .with_port(EndpointPort::new("http", 6443))
+    .with_endpoint(Endpoint::new([192, 0, 2, 9].into()));
+    proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Upsert(slice)));
+    // A plan that is only printed consumes nothing.
+    assert!(!proxier.plan(Instant::now()).unwrap().is_empty());
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success() && !synced.is_partial, "{synced}");
+    // The former endpoint of the first Service drains.
+    sync_until_nothing_waits(&mut proxier, synced.next.unwrap());
+    let servers = virtual_servers(proxier.kernel_mut());
+    assert_eq!(servers.len(), 11, "{servers:?}");
+    assert_eq!(bound(proxier.kernel_mut()).len(), 11);
+    proxier.resync();
+    let plan = proxier.plan(Instant::now()).unwrap();
+    assert!(plan.is_empty(), "{plan}");
+}
+
+#[test]
+fn if_a_source_is_added_after_the_first_services_the_rest_is_programmed_when_it_has_synced() {
+    let (mut proxier, _) = cluster(config());
+    assert!(proxier.sync(Instant::now()).unwrap().is_partial);
+    let (added, kind) = (SourceId(7), Kind::Service);
+    proxier.register_source(added, kind);
+    assert!(proxier.sync(Instant::now()).is_err());
+    proxier.change(added, Change::synced(kind));
+    proxier.resync();
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success() && !synced.is_partial, "{synced}");
+    assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 12);
 }
 
 #[test]
@@ -118,6 +159,7 @@ fn the_first_services_are_configurable() {
     let mut config = config();
     config.first_services = vec![ObjectName::new("ns", "s27"), ObjectName::new("ns", "missing")];
     let (mut proxier, faults) = cluster(config);
+    assert!(proxier.sync(Instant::now()).unwrap().is_partial);
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
     let commands = faults.take_executed();
     assert!(last(&commands, "10.96.0.27") < first(&commands, "10.96.0.1"));
@@ -126,15 +168,14 @@ fn the_first_services_are_configurable() {
     config.first_services = Vec::new();
     let (mut proxier, _) = cluster(config);
     let synced = proxier.sync(Instant::now()).unwrap();
-    let phases: Vec<Phase> = synced.plan.phases().iter().map(|phase| phase.kind).collect();
-    assert!(phases.is_sorted_by(|a, b| a < b), "{phases:?}");
+    assert!(synced.is_success() && !synced.is_partial, "{synced}");
 }
 
 #[test]
-fn a_kernel_with_owned_objects_is_programmed_in_one_part() {
+fn a_kernel_with_owned_objects_is_programmed_in_one_sync() {
     // After a first process: another one with other Services must not remove what only the others need.
     let (mut proxier, _) = cluster(config());
-    assert!(proxier.sync(Instant::now()).unwrap().is_success());
+    sync_until_nothing_waits(&mut proxier, Instant::now());
     let mut kernel = proxier.into_kernel();
     kernel.ipvs.flush().unwrap();
     let mut restarted = node::proxier(config(), kernel);
@@ -145,54 +186,41 @@ fn a_kernel_with_owned_objects_is_programmed_in_one_part() {
     let synced = restarted.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     let phases: Vec<Phase> = synced.plan.phases().iter().map(|phase| phase.kind).collect();
-    assert!(phases.is_sorted_by(|a, b| a < b), "{phases:?}");
     assert!(!phases.contains(&Phase::UnbindAddresses), "{}", synced.plan);
 }
 
 #[test]
-fn a_failure_in_the_first_part_is_reported_with_its_step_and_does_not_stop_the_second() {
+fn a_failure_among_the_first_services_does_not_stop_the_rest() {
     let (mut proxier, faults) = cluster(config());
     faults.refuse("-A -t 10.96.0.1:443");
     faults.refuse("-A -t 10.96.0.25:80");
     let now = Instant::now();
-    let synced = proxier.sync(now).unwrap();
-    // Each virtual server, its real server and its address.
-    assert_eq!(
-        (synced.counts().failed, synced.counts().skipped),
-        (2, 4),
-        "{synced}"
-    );
-    assert_eq!(synced.waiting, 2);
-    let plan = synced.plan.to_string();
-    for (skipped, needed) in [
-        ("address replace 10.96.0.1/32", "-A -t 10.96.0.1:443"),
-        ("address replace 10.96.0.25/32", "-A -t 10.96.0.25:80"),
-    ] {
-        let text = synced.to_string();
-        let line = text.lines().find(|line| line.contains(skipped)).unwrap();
-        let number = line.split_once(": step ").unwrap().1.split(' ').next().unwrap();
-        assert!(
-            plan.lines()
-                .any(|line| line.starts_with(&format!("[{number}] ")) && line.contains(needed)),
-            "{line}\n{plan}"
-        );
+    // The virtual server, its real server and its address.
+    for waiting in [1, 2] {
+        let synced = proxier.sync(now).unwrap();
+        let counts = synced.counts();
+        assert_eq!((counts.failed, counts.skipped), (1, 2), "{synced}");
+        assert_eq!(synced.waiting, waiting);
+        assert_eq!(synced.is_partial, waiting == 1);
     }
     assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 10);
     faults.end();
-    sync_until_nothing_waits(&mut proxier, synced.next.unwrap());
+    sync_until_nothing_waits(&mut proxier, now);
     assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 12);
     assert_eq!(bound(proxier.kernel_mut()).len(), 12);
 }
 
 #[test]
-fn rules_with_an_unknown_outcome_in_the_first_part_are_read_before_the_second_writes_them() {
+fn rules_with_an_unknown_outcome_among_the_first_services_are_read_before_the_rest_writes_them() {
     let (mut proxier, faults) = cluster(config());
     // Its entry changes the rules.
     let mut external = service("s20", "10.96.0.20");
     external.external_ips = vec!["203.0.113.1".to_owned()];
     upsert(&mut proxier, external);
     faults.lose_reply("iptables-restore");
-    let synced = proxier.sync(Instant::now()).unwrap();
+    let now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_partial);
+    let synced = proxier.sync(now).unwrap();
     assert!(!synced.is_success(), "{synced}");
     assert!(proxier.cost().rereads > 0);
     assert_eq!(proxier.cost().listings, 1);

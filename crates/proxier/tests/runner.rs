@@ -128,6 +128,63 @@ fn the_status_counts_changes_when_they_are_delivered_and_syncs_when_they_end() {
 }
 
 #[test]
+fn the_rest_follows_the_first_services_at_once_and_the_node_is_ready_after_it() {
+    let proxier = Proxier::new(&Config::new("node-a"), Kernel::fake()).unwrap();
+    let (sender, notices) = mpsc::channel();
+    let (proceed, may_proceed) = mpsc::channel();
+    // The next sync of this schedule would be too late for the test.
+    let schedule = Schedule::new(Intervals {
+        min: LIMIT * 10,
+        max: Duration::ZERO,
+    });
+    let runner = Runner::start(proxier, schedule, move |notice| {
+        let _ = sender.send(notice);
+        let _ = may_proceed.recv();
+    });
+    let runner = runner.unwrap();
+    let first = Service::new(ObjectName::new("kube-system", "kube-dns"))
+        .with_cluster_ip("10.96.0.10")
+        .with_port(Port::new("http", 53));
+    let mut check = Service::new(ObjectName::new("shop", "checked"))
+        .with_cluster_ip("10.96.12.81")
+        .with_port(Port::new("http", 80));
+    check.service_type = kernlink_proxier::services::ServiceType::LoadBalancer;
+    check.external_traffic_policy = kernlink_services::TrafficPolicy::Local;
+    check.health_check_node_port = 32_001;
+    let services = [first, check].map(|service| Change::Services(ObjectChange::Upsert(service)));
+    let lists = [
+        service(),
+        slice(1),
+        Change::Services(ObjectChange::Synced),
+        Change::EndpointSlices(ObjectChange::Synced),
+    ];
+    runner.change_all(SOURCE, services.into_iter().chain(lists).collect());
+    let next = || match notices.recv_timeout(LIMIT).unwrap() {
+        Notice::Synced(synced) => synced,
+        other => panic!("{other:?}"),
+    };
+    let partial = next();
+    assert!(partial.is_partial && partial.report.is_success(), "{partial}");
+    let status = runner.status();
+    assert!(status.last_success().is_none() && status.pending_since().is_some());
+    assert_eq!(status.syncs, 0);
+    proceed.send(()).unwrap();
+    let rest = next();
+    assert!(rest.is_success() && !rest.is_partial, "{rest}");
+    let ready = runner.status();
+    assert!(ready.last_success().is_some() && ready.pending_since().is_none());
+    assert_eq!(ready.syncs, 1);
+    let done = partial.counts().done + rest.counts().done;
+    assert_eq!(ready.last_sync.unwrap().counts.done, done);
+    let done = ready.operations.values().map(|counts| counts.done).sum::<u64>();
+    assert_eq!(done, ready.last_sync.unwrap().counts.done as u64);
+    // No load balancer sends traffic to a Service that is not programmed yet.
+    assert!(partial.health_checks.is_empty());
+    assert_eq!(rest.health_checks.len(), 1, "{:?}", rest.health_checks);
+    drop(proceed);
+}
+
+#[test]
 fn the_proxier_can_be_read_between_syncs() {
     let (runner, notices) = start();
     deliver(&runner);

@@ -12,9 +12,10 @@ use super::{
     ChangeCounts, FamilyStatus, Histogram, LastSync, OperationCounts, RecentEvent, SYNC_SECONDS, Status,
 };
 use crate::data_path::{Class, DataPath};
+use crate::durations::Durations;
 use crate::error::SyncError;
 use crate::proxier::{Cost, Proxier, Synced};
-use crate::report::Outcome;
+use crate::report::{Counts, Outcome};
 
 /// The number of events that are kept.
 const RECENT_EVENTS: usize = 100;
@@ -44,6 +45,8 @@ pub struct Recorder<M: DataPath> {
     triggers: NameMap<Triggers>,
     /// The trigger times that the sync in progress, or a former one that was not successful, has seen.
     seen_triggers: Vec<Triggers>,
+    /// What the sync in progress did for the first Services.
+    partial: (Durations, Counts),
 }
 
 /// The trigger times of changes of an EndpointSlice.
@@ -82,6 +85,7 @@ impl<M: DataPath> Recorder<M> {
             started: time,
             triggers: NameMap::default(),
             seen_triggers: Vec::new(),
+            partial: Default::default(),
         };
         recorder.serve(families);
         recorder
@@ -171,8 +175,16 @@ impl<M: DataPath> Recorder<M> {
         self.seen = pending.map(|(kind, counts)| (*kind, counts.pending)).collect();
     }
 
-    /// A sync ended with a report.
+    /// A sync ended with a report. One that [is partial](Synced::is_partial) and the next one count as one sync.
     pub fn on_synced(&mut self, proxier: &Proxier<M>, synced: &Synced<M>, time: SystemTime) {
+        self.count_operations(synced);
+        let (durations, counts) = std::mem::take(&mut self.partial);
+        let (durations, counts) = (durations.plus(synced.durations), counts.plus(synced.counts()));
+        if synced.is_partial {
+            self.partial = (durations, counts);
+            self.on_events(&synced.events, time);
+            return;
+        }
         let services = proxier.services();
         self.serve(services.config().families.iter().copied());
         self.end_sync(&synced.events, time);
@@ -187,22 +199,14 @@ impl<M: DataPath> Recorder<M> {
         status.cost = proxier.cost();
         status.last_sync = Some(LastSync {
             ended: time,
-            durations: synced.durations,
-            counts: synced.counts(),
+            durations,
+            counts,
         });
-        for (name, duration) in synced.durations.stages() {
+        for (name, duration) in durations.stages() {
             let stage = status.stages.entry(name);
             let histogram = stage.or_insert_with(|| Histogram::new(SYNC_SECONDS));
             if !duration.is_zero() {
                 histogram.add(duration);
-            }
-        }
-        for ((_, step), outcome) in synced.plan.steps().zip(synced.report.outcomes()) {
-            let counts: &mut OperationCounts = status.operations.entry(M::class(&step.key)).or_default();
-            match outcome {
-                Outcome::Done => counts.done += 1,
-                Outcome::Failed(_) => counts.failed += 1,
-                Outcome::Skipped { .. } => counts.skipped += 1,
             }
         }
         status.waiting.clear();
@@ -221,7 +225,7 @@ impl<M: DataPath> Recorder<M> {
             let is_blocked = |class: &Class| class.is_shared && class.family.is_none_or(|of| of == family);
             let is_updated = !status.waiting.keys().any(is_blocked);
             if let Some(family) = status.families.get_mut(place).filter(|family| family.is_served) {
-                let duration = synced.durations.total();
+                let duration = durations.total();
                 family.durations.add(duration);
                 if is_full {
                     family.full.add(duration);
@@ -246,6 +250,18 @@ impl<M: DataPath> Recorder<M> {
             match services.health_check(family, port) {
                 Some(check) => _ = self.health_checks.insert((family, port), check.clone()),
                 None => _ = self.health_checks.remove(&(family, port)),
+            }
+        }
+    }
+
+    fn count_operations(&mut self, synced: &Synced<M>) {
+        let operations = &mut self.status.operations;
+        for ((_, step), outcome) in synced.plan.steps().zip(synced.report.outcomes()) {
+            let counts: &mut OperationCounts = operations.entry(M::class(&step.key)).or_default();
+            match outcome {
+                Outcome::Done => counts.done += 1,
+                Outcome::Failed(_) => counts.failed += 1,
+                Outcome::Skipped { .. } => counts.skipped += 1,
             }
         }
     }
