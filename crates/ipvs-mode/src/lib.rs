@@ -185,6 +185,12 @@ impl DataPath for IpvsMode {
             Key::Rules(_) | Key::Jump(..) => Some(
                 "until the rules are in place, no address is bound, and no virtual server with source ranges is added",
             ),
+            Key::Entry(_, SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp, _) => {
+                Some("until it is added, the load balancer drops the packets of these clients")
+            }
+            Key::Entry(_, SetId::LoadBalancerFirewall, _) => Some(
+                "until it is added, source ranges that are added to a served load balancer do not apply: it is open to all clients",
+            ),
             _ => None,
         }
     }

@@ -25,8 +25,8 @@ use kernlink_services::{EndpointPort, Family, Port, Protocol, Service};
 
 use crate::faulty::Faults;
 use crate::node::{
-    ONE, TWO, bound, delete, deliver, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier,
-    real_servers, slice, sync_until_nothing_waits, upsert, virtual_servers, with_services,
+    ONE, TWO, bound, delete, deliver, endpoints, entries, ipv4_config, kernel, key, load_balancer, position,
+    proxier, real_servers, slice, sync_until_nothing_waits, upsert, virtual_servers, with_services,
 };
 
 fn sync(proxier: &mut Proxier) {
@@ -166,7 +166,7 @@ fn addresses_of_a_link_that_cannot_be_added_are_not_tried() {
 }
 
 #[test]
-fn a_frontend_is_not_restricted_before_the_node_itself_is_allowed() {
+fn the_node_itself_is_allowed_before_a_frontend_is_restricted() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     let mut proxier = proxier(ipv4_config(), kernel);
     upsert(&mut proxier, load_balancer(&[]));
@@ -177,11 +177,21 @@ fn a_frontend_is_not_restricted_before_the_node_itself_is_allowed() {
     let now = Instant::now();
     let synced = proxier.sync(now).unwrap();
     assert_eq!(synced.counts().failed, 1, "{synced}");
+    assert!(
+        position(&synced.plan, "add KUBE-LOAD-BALANCER-SOURCE-IP")
+            < position(&synced.plan, "add KUBE-LOAD-BALANCER-FW"),
+        "{}",
+        synced.plan
+    );
+    // Other clients are dropped in any case.
     let restricted = SetId::LoadBalancerFirewall;
-    assert_eq!(entries(proxier.kernel_mut(), restricted), [""; 0]);
+    assert_eq!(entries(proxier.kernel_mut(), restricted), ["203.0.113.1,tcp:80"]);
     faults.end();
     assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
-    assert_eq!(entries(proxier.kernel_mut(), restricted), ["203.0.113.1,tcp:80"]);
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerSourceIp).len(),
+        1
+    );
 }
 
 #[test]

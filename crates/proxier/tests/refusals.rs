@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use kernlink_ipset::{Entry, Operation as SetOperation, ProtocolPort, Set, SetName, SetType};
 use kernlink_ipvs::{Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer};
 use kernlink_netlink::Errno;
-use kernlink_proxier::ipvs_mode::{Operation, SetId};
-use kernlink_services::{Change, ObjectChange, ObjectName, Port, ServiceType, TrafficPolicy};
+use kernlink_proxier::ipvs_mode::{Kernel, Operation, SetId};
+use kernlink_services::{Change, ObjectChange, Port, ServiceType, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
@@ -121,31 +121,44 @@ fn an_allow_list_is_kept_while_its_restriction_cannot_be_removed() {
 }
 
 #[test]
-fn an_incomplete_allow_list_neither_restricts_an_open_service_nor_opens_a_new_one() {
+fn source_ranges_apply_although_one_of_them_cannot_be_added() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     faults.refuse("add KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1,tcp:80,198.18.0.0/15");
     let mut proxier = proxier(config(), kernel);
     upsert(&mut proxier, load_balancer(&[]));
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
     upsert(&mut proxier, load_balancer(&["198.18.0.0/15", "192.0.2.0/24"]));
-    let synced = proxier.sync(Instant::now()).unwrap();
-    assert_eq!(synced.counts().failed, 1, "{synced}");
+    let now = Instant::now();
+    let synced = proxier.sync(now).unwrap();
     assert_eq!(
-        entries(proxier.kernel_mut(), SetId::LoadBalancerFirewall),
-        [""; 0]
+        (synced.counts().failed, synced.counts().skipped),
+        (1, 0),
+        "{synced}"
     );
-    // A new Service is not served either.
-    let mut other = load_balancer(&["198.18.0.0/15"]);
-    other.name = ObjectName::new("ns", "other");
-    other.cluster_ip = "10.96.0.7".to_owned();
-    other.ports[0].port = 80;
-    proxier.change(
-        SOURCE,
-        Change::Services(ObjectChange::Delete(ObjectName::new("ns", "balanced"))),
+    let restricted = |kernel: &mut Kernel| entries(kernel, SetId::LoadBalancerFirewall);
+    assert_eq!(restricted(proxier.kernel_mut()), ["203.0.113.1,tcp:80"]);
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerSourceCidr),
+        ["203.0.113.1,tcp:80,192.0.2.0/24"]
     );
-    proxier.sync(Instant::now() + Duration::from_secs(600)).unwrap();
-    upsert(&mut proxier, other);
-    let synced = proxier.sync(Instant::now() + Duration::from_secs(1200)).unwrap();
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    let is_named = |text: &String| text.contains("the load balancer drops the packets of these clients");
+    assert!(events.iter().any(is_named), "{events:?}");
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerSourceCidr).len(),
+        2
+    );
+}
+
+#[test]
+fn a_new_service_is_not_served_while_one_of_its_source_ranges_cannot_be_added() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    faults.refuse("add KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1,tcp:80,198.18.0.0/15");
+    let mut proxier = proxier(config(), kernel);
+    upsert(&mut proxier, load_balancer(&["198.18.0.0/15", "192.0.2.0/24"]));
+    let synced = proxier.sync(Instant::now()).unwrap();
     assert!(
         synced.counts().failed == 1 && synced.counts().skipped > 0,
         "{synced}"

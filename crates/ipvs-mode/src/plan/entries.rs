@@ -136,22 +136,11 @@ impl Planner<'_, '_, '_> {
         if id == SetId::Ledger {
             needs.extend(self.ledger_need(family));
         }
-        // Restricting a frontend before its allow-list is complete would drop packets of allowed clients.
-        if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element()) {
-            needs.extend(self.allowed.get(&(*ip, *port)).into_iter().flatten().cloned());
-        }
         let operation = Operation::ensure(id.name(family), entry.clone());
         let key = Key::Entry(family, id, entry.clone());
         let need = self
             .builder
             .push(phase, key, subject, operation, Needs::all(needs));
-        if let (
-            SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp,
-            Element::IpPortNet { ip, port, .. } | Element::IpPortIp { ip, port, .. },
-        ) = (id, entry.element())
-        {
-            self.allowed.entry((*ip, *port)).or_default().push(need.clone());
-        }
         self.entries.insert((family, id, entry.clone()), need);
     }
 
@@ -309,9 +298,9 @@ pub(super) fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operatio
     }
 }
 
-/// The sets in the order in which entries are added to them: the ledger before everything that a virtual server needs; allowed sources before the entry that restricts a frontend to them, local
-/// policy before the frontend. So the rules never accept a source that is not allowed and never drop one that is. Entries are removed in
-/// reverse order.
+/// The sets in the order in which entries are added to them: the ledger before everything that a virtual server needs; allowed sources before
+/// the entry that restricts a frontend to them, local policy before the frontend. So the rules never accept a source that is not allowed, and
+/// drop one that is allowed only if its entry could not be added. Entries are removed in reverse order.
 const ADDITION_ORDER: [SetId; 18] = [
     SetId::Ledger,
     SetId::LoadBalancerSourceCidr,

@@ -17,7 +17,7 @@ use std::net::IpAddr;
 
 use kernlink_engine::plan::{PlanBuilder, Subject};
 use kernlink_engine::table::Difference;
-use kernlink_ipset::{Entry, ProtocolPort};
+use kernlink_ipset::Entry;
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
@@ -65,7 +65,6 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
         before_servers: HashMap::new(),
         removed_local: HashMap::new(),
         removed: HashMap::new(),
-        allowed: HashMap::new(),
         rules: BTreeMap::new(),
         new_servers: HashMap::new(),
         added: HashMap::new(),
@@ -135,8 +134,6 @@ struct Planner<'a, 'b, 'c> {
     removed_local: HashMap<EntryKey, Need>,
     /// The removals of entries from sets that become empty.
     removed: HashMap<EntryKey, Need>,
-    /// The additions of allow-list entries, by frontend.
-    allowed: HashMap<(IpAddr, ProtocolPort), Vec<Need>>,
     rules: BTreeMap<Family, Vec<Need>>,
     /// The additions of virtual servers.
     new_servers: HashMap<VirtualServerKey, Need>,
