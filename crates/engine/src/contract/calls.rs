@@ -172,10 +172,10 @@ impl Calls {
         };
         let random = active.random.as_mut().and_then(|(percent, random)| {
             let is_hit = random.chance(*percent);
+            // Torn listings are the subject of another check.
             let faults = match kind {
                 Kind::Change => vec![Fault::Refuse, Fault::LoseRequest, Fault::LoseReply],
-                Kind::Reading => vec![Fault::Refuse],
-                Kind::Listing => vec![Fault::Refuse, Fault::Tear],
+                Kind::Reading | Kind::Listing => vec![Fault::Refuse],
             };
             is_hit.then(|| random.choose(faults)).flatten()
         });
