@@ -102,7 +102,7 @@ pub fn after_random_faults_the_kernel_reaches_the_desired_state<F: Fixture>(fixt
         }
         hits += process.calls.hits();
         process.calls.disarm();
-        process.converge();
+        process.recover();
         // As at intervals: what could not be read since may be others than recorded.
         process.proxier.resync();
         process.converge();
