@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use kernlink_conntrack::{Conntrack, Error, Filter, Flows, NewFlow, Operation as FlowOperation, Tuple, Zone};
-use kernlink_proxier::Outcome;
-use kernlink_proxier::iptables_mode::{Kernel, Key, Operation, Phase, Proxier, Synced};
+use kernlink_proxier::iptables_mode::{IptablesMode, Kernel, Key, Operation, Phase, Proxier, Synced};
+use kernlink_proxier::{DataPath, Outcome};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Protocol,
     Service, ServiceType,
@@ -237,4 +237,59 @@ fn changes_of_tcp_services_read_no_flows() {
     });
     iptables_node::change_endpoints(&mut proxier, 1, &[5]);
     assert_eq!(passes(&sync(&mut proxier)), 0);
+}
+
+/// A UDP Service with one endpoint, in one family.
+fn other(name: &str, family: Family) -> Vec<Change> {
+    let (cluster_ip, endpoint) = match family {
+        Family::Ipv4 => ("10.96.1.20", "10.244.9.9"),
+        Family::Ipv6 => ("fd00:96::20", "fd01::9"),
+    };
+    let service = Service::new(ObjectName::new("ns", name))
+        .with_cluster_ip(cluster_ip)
+        .with_port(Port::new("dns", 53).with_protocol(Protocol::Udp));
+    let slice = EndpointSlice::new(ObjectName::new("ns", name), name, family)
+        .with_port(EndpointPort::new("dns", 5353).with_protocol(Protocol::Udp))
+        .with_endpoint(Endpoint::new(endpoint.parse().unwrap()));
+    vec![
+        Change::Services(ObjectChange::Upsert(service)),
+        Change::EndpointSlices(ObjectChange::Upsert(slice)),
+    ]
+}
+
+#[test]
+fn flows_of_a_deleted_service_are_deleted_although_another_one_is_added_in_the_same_sync() {
+    for family in Family::ALL {
+        let mut proxier = synced(&[1]);
+        add(proxier.kernel_mut(), 1, "10.96.1.10:53", "10.244.9.1:5353");
+        let name = ObjectName::new("ns", "dns");
+        proxier.change(SOURCE, Change::Services(ObjectChange::Delete(name)));
+        for change in other("other", family) {
+            proxier.change(SOURCE, change);
+        }
+        let synced = sync(&mut proxier);
+        assert_eq!(clients(&mut proxier), [0; 0], "{family}\n{}", synced.plan);
+        // The numbers are those of a process that never knew the deleted Service.
+        let mut fresh = proxier_on(kernel());
+        for change in other("other", family) {
+            fresh.change(SOURCE, change);
+        }
+        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+            fresh.change(SOURCE, Change::synced(kind));
+        }
+        sync(&mut fresh);
+        for of_family in Family::ALL {
+            let numbers = |proxier: &Proxier| {
+                let totals = IptablesMode::totals(proxier.state());
+                let totals = totals.family(of_family);
+                (
+                    totals.chains,
+                    totals.shared_rules,
+                    totals.filter_rules,
+                    totals.nat_rules,
+                )
+            };
+            assert_eq!(numbers(&proxier), numbers(&fresh), "{family}: {of_family}");
+        }
+    }
 }

@@ -177,6 +177,20 @@ impl State {
 
     /// Replaces the objects of a service port.
     fn replace_port(&mut self, id: ServicePortId, compiled: CompiledPort) {
+        let is_other = self.ports.get(id.index()).is_some_and(|before| {
+            let now = &compiled.objects;
+            let is_used = before.family.is_some() && now.family.is_some();
+            is_used && (before.family != now.family || before.service != now.service)
+        });
+        if is_other {
+            // The id was used for a service port of another Service or of the other family.
+            self.replace_objects(id, CompiledPort::default());
+        }
+        self.replace_objects(id, compiled);
+    }
+
+    /// Replaces the objects of an id. Both are of one Service and one family.
+    fn replace_objects(&mut self, id: ServicePortId, compiled: CompiledPort) {
         let CompiledPort {
             objects: mut now,
             chains: contents,
@@ -195,7 +209,6 @@ impl State {
                 rules.add(RuleKey::new(*chain, text), (), subject.clone());
             }
         }
-        // The family of a service port never changes.
         if let Some(family) = now.family.or(before.family) {
             self.sums[family.index()].replace(before.counts, now.counts);
         }
