@@ -188,10 +188,10 @@ macro_rules! contract_tests {
     };
 }
 
-/// The seeds 0 to `count`, or those that the environment variable `CONTRACT_SEEDS` requests: `40` is a number of seeds, `16..17` the seed 16.
+/// The seeds 0 to `count`, or those that the environment variable `KERNLINK_SEEDS` requests: `40` is a number of seeds, `16..17` the seed 16.
 #[must_use]
 pub fn seeds(count: u64) -> Range<u64> {
-    let requested = std::env::var("CONTRACT_SEEDS").unwrap_or_default();
+    let requested = std::env::var("KERNLINK_SEEDS").unwrap_or_default();
     let parse = |text: &str| text.parse::<u64>().ok();
     let range = match requested.split_once("..") {
         Some((from, to)) => parse(from).zip(parse(to)).map(|(from, to)| from..to),

@@ -19,10 +19,16 @@ pub fn damage_by_another_program_is_repaired_by_one_sync<F: Fixture>(fixture: &m
             process = process.restart(&services);
         }
         process.proxier.resync();
-        let Some(synced) = process.sync() else {
-            panic!("{about}: the kernel was not read");
-        };
-        assert!(synced.is_success(), "{about}: {synced}");
+        // If nothing is left, a sync of the first Services precedes that of all.
+        for _ in 0..2 {
+            let Some(synced) = process.sync() else {
+                panic!("{about}: the kernel was not read");
+            };
+            assert!(synced.is_success(), "{about}: {synced}");
+            if synced.next.is_none_or(|next| next > process.now) {
+                break;
+            }
+        }
         same(&about, &owned, &process.host.owned());
         same(&about, &foreign, &process.host.foreign());
         process.check_served(&Expected::stable(fixture));

@@ -33,7 +33,7 @@ pub fn any_change_may_be_the_last_of_a_process<F: Fixture>(fixture: &mut F) {
     each_call(fixture, Fault::End);
 }
 
-/// The process ends after each call of the first sync of a host in turn. A new one reaches the desired state.
+/// The process ends after each call of the first syncs of a host in turn. A new one reaches the desired state.
 pub fn any_first_change_may_be_the_last_of_a_process<F: Fixture>(fixture: &mut F) {
     for seed in fixture.seeds() {
         let (services, mut random) = cluster(fixture, seed);
@@ -44,7 +44,7 @@ pub fn any_first_change_may_be_the_last_of_a_process<F: Fixture>(fixture: &mut F
         expected.deny(None, &rebuilt);
         let [calls, _] = {
             let mut process = Process::new(fixture, &services, &about);
-            process.sync();
+            process.converge();
             process.take_calls()
         };
         let mut hits = 0;
@@ -54,7 +54,7 @@ pub fn any_first_change_may_be_the_last_of_a_process<F: Fixture>(fixture: &mut F
             let mut process = Process::new(fixture, &services, &about);
             process.observe(&expected.denied());
             process.calls.arm(Kind::Change, before, Fault::End);
-            process.sync();
+            process.sync_until_end();
             hits += process.calls.hits();
             assert!(process.calls.has_ended(), "{about}: {before} of {calls} calls");
             process = process.restart(&services);

@@ -88,6 +88,17 @@ impl<'a, F: Fixture> Process<'a, F> {
         synced
     }
 
+    /// Syncs at the times that the syncs return, until the process ends.
+    pub(super) fn sync_until_end(&mut self) {
+        for _ in 0..MOST_SYNCS {
+            let next = self.sync().and_then(|synced| synced.next);
+            if self.calls.has_ended() {
+                return;
+            }
+            self.now = next.unwrap_or(self.now).max(self.now);
+        }
+    }
+
     /// A sync that must succeed.
     #[track_caller]
     pub(super) fn sync_successfully(&mut self) -> Synced<F::DataPath> {
@@ -124,7 +135,8 @@ impl<'a, F: Fixture> Process<'a, F> {
                 "{}: without a fault\n{}{synced}",
                 self.about, synced.plan
             );
-            if synced.is_success() && synced.draining == 0 && synced.plan.is_empty() {
+            let is_due = synced.next.is_some_and(|next| next <= self.now);
+            if synced.is_success() && synced.draining == 0 && synced.plan.is_empty() && !is_due {
                 return;
             }
             last = format!("{}\n{synced}", synced.plan);
