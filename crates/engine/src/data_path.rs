@@ -35,8 +35,9 @@ use crate::schedule::Intervals;
 ///    [`record_failure`](Self::record_failure).
 /// 7. [`clear_dirty`](Self::clear_dirty), [`next`](Self::next), [`draining`](Self::draining), [`unread`](Self::unread).
 ///
-/// A sync that programs [`first_services`](Self::first_services) before all others calls 3 to 7 twice, with `observe_families` for the other
-/// families between. [`Proxier::plan`](crate::Proxier::plan) calls 1 to 4 only, any number of times.
+/// A sync that programs [`first_services`](Self::first_services) before all others passes only these to `compile`, and calls
+/// `observe_families` for their families only; the next sync reads the other families first. [`Proxier::plan`](crate::Proxier::plan) calls 1
+/// to 4 only, any number of times.
 /// [`Proxier::apply`](crate::Proxier::apply) is a sync with a listing that stops after 4 if the plan is not the reviewed one. Between syncs
 /// there may be [`set_config`](Self::set_config) and [`is_observed`](Self::is_observed). [`class`](Self::class),
 /// [`consequence`](Self::consequence) and [`totals`](Self::totals) are called for [`Status`](crate::Status) after a sync.
