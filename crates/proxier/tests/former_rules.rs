@@ -627,6 +627,8 @@ fn iptables_after_ipvs() -> (Faults, SharedKernel, any_mode::Proxier) {
     for change in cluster() {
         before.change(SourceId(0), change);
     }
+    // The first Services, and then all others.
+    assert!(before.sync(Instant::now()).unwrap().is_partial);
     assert!(before.sync(Instant::now()).unwrap().is_success());
     let mut proxier = any_mode::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
     for change in cluster() {
