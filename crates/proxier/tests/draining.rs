@@ -489,6 +489,55 @@ fn a_desired_real_server_with_weight_0_does_not_drain() {
 }
 
 #[test]
+fn an_endpoint_serves_until_one_that_accepts_connections_is_added_whatever_the_weights_of_others() {
+    let weighted = || {
+        let mut service = with_limit("30s");
+        let annotation = "kernlink.io/weights".to_owned();
+        service.annotations.insert(annotation, "node=node-a:0".to_owned());
+        service
+    };
+    // Endpoint 200 is on node-a. The one that serves leaves, or gets weight 0.
+    for (first, before) in [(weighted(), [1, 200]), (with_limit("30s"), [200, 200])] {
+        let now = Instant::now();
+        let (kernel, ipvs) = shared_kernel();
+        let mut proxier = proxier(ipv4_config(), kernel);
+        upsert(&mut proxier, first);
+        endpoints(&mut proxier, "web", &before);
+        assert!(proxier.sync(now).unwrap().is_success());
+        let accepting = || {
+            let servers = ipvs.fake().list_virtual_servers().unwrap();
+            let keys: Vec<_> = servers.iter().map(|server| server.server.key).collect();
+            let real = keys
+                .iter()
+                .flat_map(|key| ipvs.fake().list_real_servers(key).unwrap());
+            real.filter(|real| !real.server.weight.is_draining()).count()
+        };
+        assert_eq!(accepting(), 1);
+        let refused = IpvsOperation::AddRealServer {
+            virtual_server: web(),
+            real_server: RealServer::new(pod(2)),
+        };
+        ipvs.fake().refuse(refused, Errno::ENOMEM);
+        upsert(&mut proxier, weighted());
+        endpoints(&mut proxier, "web", &[2, 200]);
+        for _ in 0..2 {
+            let synced = proxier.sync(now).unwrap();
+            assert!(synced.waiting > 0, "{synced}");
+            assert_eq!(accepting(), 1, "{}", synced.plan);
+            proxier.resync();
+        }
+        ipvs.fake().refuse_nothing();
+        for round in 1..4 {
+            proxier.sync(now + seconds(600 * round)).unwrap();
+        }
+        assert_eq!(accepting(), 1);
+        proxier.resync();
+        let synced = proxier.sync(now + seconds(2400)).unwrap();
+        assert!(synced.plan.is_empty(), "{}", synced.plan);
+    }
+}
+
+#[test]
 fn the_last_endpoint_of_a_service_drains_too() {
     let now = Instant::now();
     let (mut proxier, ipvs) = serving(service("web", "10.96.0.1"), now);

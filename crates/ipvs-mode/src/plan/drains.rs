@@ -17,7 +17,7 @@ use crate::sets::is_usable;
 use crate::state::{DesiredServer, ObservedRealServer, ObservedServer};
 
 /// The maximum number of new real servers that the removal of an old one needs one of.
-const MOST_ALTERNATIVES: usize = 16;
+pub(super) const MOST_ALTERNATIVES: usize = 16;
 
 /// What happens to a real server that is not desired.
 enum Leaving {
@@ -62,13 +62,11 @@ impl Planner<'_, '_, '_> {
         }
         // One that begins to drain sets a later deadline for all at its address.
         leaving.sort_by_key(|(_, real)| real.is_draining());
-        // While no desired real server accepts connections, those that do are kept until a new one does. The others may go.
-        let in_place = observed.real_servers.iter().any(|(known, real)| {
-            let desired = desired.real_server(known);
-            desired.is_some_and(|desired| !real.is_draining() || desired.weight.is_draining())
-        });
+        // While no desired real server accepts connections, those that do are kept until a new one does. The others may go. One that is desired with
+        // weight 0 accepts none; if all are, there is nothing to wait for.
+        let in_place = desired.missing_first(observed).is_none();
         let added = self.added.get(&key).filter(|_| !in_place);
-        let waits = !desired.real_servers.is_empty() && !in_place && added.is_none();
+        let waits = !in_place && added.is_none();
         // A limited number, so that the size of a plan does not grow with the square of the number of real servers. If all of these are
         // refused, the old real servers are removed after a retry.
         let any: Vec<Need> = added

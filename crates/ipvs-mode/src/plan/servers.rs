@@ -7,6 +7,7 @@ use kernlink_ipset::Entry;
 use kernlink_ipvs::{Operation, Protocol, VirtualServerKey};
 use kernlink_services::Family;
 
+use super::drains::MOST_ALTERNATIVES;
 use super::{EntryKey, Need, Planner, ServerDifference};
 use crate::key::Key;
 use crate::order::Phase;
@@ -91,7 +92,17 @@ impl Planner<'_, '_, '_> {
             let removed_local = self.removed_local_of(&key);
             let adopted = self.adoption_need(difference);
             let frontends = self.frontend_needs(difference, desired);
-            for server in desired.real_servers.iter() {
+            // Those with weight 0 follow: one that serves is kept until another one does.
+            let is_waiting = known.is_some_and(|known| desired.missing_first(known).is_some());
+            let accepting = desired
+                .real_servers
+                .iter()
+                .filter(|server| !server.weight.is_draining());
+            let others = desired
+                .real_servers
+                .iter()
+                .filter(|server| server.weight.is_draining());
+            for server in accepting.chain(others) {
                 let observed = known.and_then(|known| known.real_server(&server.key));
                 let operation = match observed {
                     None => Operation::AddRealServer {
@@ -106,7 +117,12 @@ impl Planner<'_, '_, '_> {
                 };
                 let needs = new.into_iter().chain(&removed_local).chain(&adopted);
                 let needs = needs.chain(&frontends);
-                let needs = Needs::all(needs.cloned());
+                let mut needs = Needs::all(needs.cloned());
+                let accepts = !server.weight.is_draining();
+                if is_waiting && !accepts && observed.is_some_and(|observed| !observed.is_draining()) {
+                    let Some(added) = added.get(&key) else { continue };
+                    needs = needs.and_any(added.iter().take(MOST_ALTERNATIVES).cloned());
+                }
                 let need = self.builder.push(
                     Phase::RealServers,
                     Key::RealServer(key, server.key),
@@ -115,7 +131,7 @@ impl Planner<'_, '_, '_> {
                     needs,
                 );
                 // It accepts connections after this step, and did not before.
-                if observed.is_none_or(|observed| observed.is_draining()) {
+                if accepts && observed.is_none_or(|observed| observed.is_draining()) {
                     added.entry(key).or_default().push(need);
                 }
             }

@@ -32,8 +32,11 @@ impl DesiredServer {
     /// The first real server that takes new connections, if none of those has been added: then the virtual server does not serve.
     pub(crate) fn missing_first(&self, observed: &ObservedServer) -> Option<&RealServer> {
         let mut real_servers = observed.real_servers.iter();
-        let serves =
-            real_servers.any(|(real, known)| !known.is_draining() && self.real_server(real).is_some());
+        let accepts = |real: &RealServerKey| {
+            let desired = self.real_server(real);
+            desired.is_some_and(|desired| !desired.weight.is_draining())
+        };
+        let serves = real_servers.any(|(real, known)| !known.is_draining() && accepts(real));
         let first = self.real_servers.iter().find(|real| !real.weight.is_draining());
         first.filter(|_| !serves)
     }
