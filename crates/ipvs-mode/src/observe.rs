@@ -14,7 +14,9 @@ use kernlink_engine::overlap::at_once;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
 use kernlink_ipset::{Element, Entry};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
-use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
+use kernlink_ipvs::{
+    Consistency, Ipvs, RealServerKey, RealServerSummary, Snapshot, SnapshotEntry, VirtualServerKey,
+};
 use kernlink_netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 use kernlink_services::{Event, Family};
 
@@ -49,10 +51,12 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     } else {
         at_once(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
     };
-    let snapshot = snapshot?;
+    let mut snapshot = snapshot?;
     if let Consistency::Unverified { attempts } = snapshot.consistency {
-        let text =
-            format!("IPVS changed during {attempts} listings; virtual servers that exist may be missing");
+        complete(state, &mut *kernel.ipvs, &mut snapshot)?;
+        let text = format!(
+            "IPVS changed during {attempts} listings; the virtual servers that belong to this program were read one by one, and others may be missing"
+        );
         events.push(Event::host("TornListing", text));
     }
     let timeouts = kernel.ipvs.timeouts()?;
@@ -122,6 +126,36 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     }
     state.early_tables = tables.into_iter().collect();
     Ok(events)
+}
+
+/// Reads each virtual server again that is recorded, or that the sets name, with its real servers: a listing that is not verified may lack it.
+///
+/// # Errors
+/// The first virtual server that could not be read.
+fn complete(state: &State, ipvs: &mut dyn Ipvs, snapshot: &mut Snapshot) -> Result<(), Error> {
+    let recorded = state.servers.iter_observed().map(|(key, _)| *key);
+    let named = Family::ALL.into_iter().flat_map(|family| {
+        let sets = std::iter::once(SetId::Ledger).chain(ownership::FRONTEND_SETS);
+        sets.flat_map(move |set| state.entries[family.index()][set.index()].iter_observed())
+    });
+    let named = named.filter_map(|(entry, ())| match ownership::identified(SetId::Ledger, entry) {
+        Some(ownership::Identified::VirtualServer(key)) => Some(key),
+        _ => None,
+    });
+    let keys: BTreeSet<VirtualServerKey> = recorded.chain(named).collect();
+    snapshot
+        .virtual_servers
+        .retain(|entry| !keys.contains(&entry.virtual_server.server.key));
+    for key in keys {
+        if let Some(status) = ipvs.find_virtual_server(&key)? {
+            let real_servers = ipvs.list_real_servers(&key)?;
+            let summaries = real_servers.iter().map(RealServerSummary::from).collect();
+            snapshot
+                .virtual_servers
+                .push(SnapshotEntry::new(status, summaries));
+        }
+    }
+    Ok(())
 }
 
 /// Reads the tables of these families, all at the same time, unless [`observe`] did.

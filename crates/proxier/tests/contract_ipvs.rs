@@ -21,7 +21,7 @@ use kernlink_dummylink::{DummyLinks, LinkAddress, LinkName, Selection};
 use kernlink_ipset::{self as set, IpSets, SetContents, SetHeader, SetName};
 use kernlink_iptables_restore::{Edit, Family as TablesFamily, Iptables, Restore, Save};
 use kernlink_ipvs::{self as ipvs, Consistency, Ipvs, Snapshot, VirtualServerKey, Weight};
-use kernlink_proxier::contract::{self, Calls, Fixture, Host, Random, Request};
+use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
 use kernlink_proxier::ipvs_mode::config::LocalDetection;
 use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel};
 use kernlink_proxier::netfilter::{FakeSysctls, Shared};
@@ -320,11 +320,6 @@ kernlink_proxier::contract_tests!(
     after_random_faults_the_kernel_reaches_the_desired_state,
     damage_by_another_program_is_repaired_by_one_sync,
     a_failed_reading_removes_nothing,
+    a_torn_listing_is_not_used_as_complete,
     a_change_costs_the_same_at_any_size,
 );
-
-#[test]
-#[ignore = "a listing of IPVS that stays torn is used as if it were complete: what it lacks is added, and refused as existing"]
-fn a_torn_listing_is_not_used_as_complete() {
-    contract::a_torn_listing_is_not_used_as_complete(&mut IpvsFixture);
-}
