@@ -1,5 +1,7 @@
 //! A node changes its mode, on fakes that all modes share as they share the kernel.
 
+mod pairs;
+
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,8 +15,8 @@ use kernlink_proxier::ipvs_mode::ipset::{
     Error as SetError, Fake as FakeSets, IpSets, Operation as SetOperation, SetContents, SetHeader, SetName,
 };
 use kernlink_proxier::ipvs_mode::iptables_restore::{
-    Error as RulesError, Fake as FakeRules, Iptables, Operation as RulesOperation, Restore, Ruleset, Save,
-    Table,
+    Edit, Error as RulesError, Fake as FakeRules, Iptables, Operation as RulesOperation,
+    Refused as RefusedPart, RefusedKind, Restore, Ruleset, Save, Table,
 };
 use kernlink_proxier::ipvs_mode::ipvs::{
     Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
@@ -35,11 +37,19 @@ struct Shared<T> {
 
 /// The number of operations after which the process of a node ends: it changes nothing any more. `None`: it does not end.
 #[derive(Clone, Default)]
-struct RunningProcess(Arc<Mutex<Option<usize>>>);
+struct RunningProcess(Arc<Mutex<Option<usize>>>, Refused);
+
+/// The kernel refuses operations whose command has this text.
+type Refused = Arc<Mutex<Option<String>>>;
 
 impl RunningProcess {
-    /// Whether the process still executes an operation.
-    fn executes(&self) -> bool {
+    /// Whether the process still executes an operation, and the kernel accepts it.
+    fn executes(&self, operation: &impl ToString) -> bool {
+        let refused = self.1.lock().unwrap();
+        let is_refused = |refused: &String| operation.to_string().contains(refused);
+        if refused.as_ref().is_some_and(is_refused) {
+            return false;
+        }
         match &mut *self.0.lock().unwrap() {
             None => true,
             Some(0) => false,
@@ -52,6 +62,29 @@ impl RunningProcess {
 }
 
 const ENDED: &str = "the process has ended";
+
+impl RunningProcess {
+    /// The error of the tool: the edit that is refused, or that the process has ended.
+    fn refusal(&self, part: &RulesOperation) -> RulesError {
+        let refused = self.1.lock().unwrap();
+        if let (RulesOperation::Restore(restore), Some(refused)) = (part, &*refused) {
+            for (table, edits) in restore.tables() {
+                let is_refused = |edit: &&Edit| edit.to_string().contains(refused);
+                if let Some(edit) = edits.iter().find(is_refused).cloned() {
+                    return RulesError::Refused {
+                        tool: "iptables-restore".into(),
+                        refused: Box::new(RefusedPart::Edit { table, edit }),
+                        kind: RefusedKind::Other,
+                        text: "refused".into(),
+                        status: Some(1),
+                        applied: Vec::new(),
+                    };
+                }
+            }
+        }
+        RulesError::custom("write", ENDED)
+    }
+}
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
@@ -71,14 +104,14 @@ impl<T: Default> Shared<T> {
     }
 
     /// Executes operations one by one.
-    fn one_by_one<O, E>(
+    fn one_by_one<O: ToString, E>(
         &self,
         operations: &[O],
         execute: impl Fn(&mut T, &O) -> Result<(), E>,
         ended: impl Fn(&O) -> E,
     ) -> Vec<Result<(), E>> {
         let outcomes = operations.iter().map(|operation| {
-            if self.process.executes() {
+            if self.process.executes(operation) {
                 execute(&mut self.fake.lock().unwrap(), operation)
             } else {
                 Err(ended(operation))
@@ -106,7 +139,7 @@ impl Iptables for Shared<FakeRules> {
             let execute = |fake: &mut FakeRules, part: &RulesOperation| {
                 fake.execute(std::slice::from_ref(part)).remove(0)
             };
-            let ended = |_: &RulesOperation| RulesError::custom("write", ENDED);
+            let ended = |part: &RulesOperation| self.process.refusal(part);
             self.one_by_one(&parts, execute, ended).into_iter().collect()
         });
         outcomes.collect()
@@ -354,7 +387,8 @@ impl Process {
     fn settle(&mut self) {
         for _ in 0..40 {
             let synced = self.sync();
-            assert!(synced.is_success(), "{synced}\n{}", synced.plan);
+            let is_success = synced.is_success() || (synced.is_partial && synced.report.is_success());
+            assert!(is_success, "{synced}\n{}", synced.plan);
             match synced.next {
                 Some(next) => self.now = next.max(self.now),
                 None => return,

@@ -429,6 +429,12 @@ impl Tracer {
                         let address = nat.addresses.unwrap().first;
                         Verdict::Translate(SocketAddr::new(address, nat.ports.unwrap().range.first))
                     }
+                    // To the address of the node, which its link has.
+                    Some(Target::Redirect(redirect)) => {
+                        let own = self.addresses.difference(&self.virtual_ips);
+                        let own = own.copied().find(|address| Family::of(*address) == family);
+                        Verdict::Translate(SocketAddr::new(own.unwrap(), redirect.ports.unwrap().first))
+                    }
                     Some(Target::Return) => {
                         ended.push((packet, Verdict::Continue));
                         continue;
@@ -534,6 +540,14 @@ impl Tracer {
                 holds(condition, |states| {
                     states.contains(now) || (packet.is_translated && states.contains(ConntrackState::Dnat))
                 })
+            }),
+            Match::State(condition) => holds(condition, |test| {
+                let now = if packet.is_established {
+                    ConntrackState::Established
+                } else {
+                    ConntrackState::New
+                };
+                test.states.contains(now)
             }),
             Match::Ipvs(ipvs) => by_virtual_server(ipvs, packet),
             other => panic!("{other:?}"),

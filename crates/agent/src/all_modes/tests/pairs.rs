@@ -1,0 +1,413 @@
+//! The change of the mode for every ordered pair of modes, on a node with the Services that every cluster has: what both modes serve is served
+//! after every operation, a Service that the next mode cannot program included, connections stay, and at the end nothing is left.
+
+#[path = "../../../../proxier/tests/support/tracer.rs"]
+mod tracer;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
+use kernlink_proxier::ipvs_mode::ipvs::{ConnectionCounts, RealServer};
+use kernlink_services::{ObjectName, Protocol};
+
+use self::tracer::{End, Packet, Tracer};
+use super::*;
+
+const MODES: [&str; 3] = ["ipvs", "iptables", "userspace"];
+
+/// Every ordered pair of modes.
+fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let pairs = MODES
+        .into_iter()
+        .flat_map(|first| MODES.map(|next| (first, next)));
+    pairs.filter(|(first, next)| first != next)
+}
+
+/// A Service with the number of its address and endpoints.
+#[derive(Clone, Copy)]
+struct Named(&'static str, &'static str, u8, &'static [(&'static str, u16, Protocol)]);
+
+/// The first Services, and one that is programmed after them.
+const SERVICES: [Named; 3] = [
+    Named("default", "kubernetes", 1, &[("https", 443, Protocol::Tcp)]),
+    Named(
+        "kube-system",
+        "kube-dns",
+        10,
+        &[("dns", 53, Protocol::Udp), ("dns-tcp", 53, Protocol::Tcp)],
+    ),
+    Named("shop", "web", 80, &[("http", 80, Protocol::Tcp)]),
+];
+
+impl Named {
+    fn address(&self) -> IpAddr {
+        [10, 96, 0, self.2].into()
+    }
+
+    fn endpoints(&self) -> [IpAddr; 2] {
+        [1, 2].map(|node| IpAddr::from([10, 244, node, self.2]))
+    }
+
+    fn changes(&self) -> [Change; 2] {
+        self.changes_with(self.endpoints())
+    }
+
+    fn changes_with(&self, endpoints: [IpAddr; 2]) -> [Change; 2] {
+        let Self(namespace, name, _, ports) = *self;
+        let mut service =
+            Service::new(ObjectName::new(namespace, name)).with_cluster_ip(self.address().to_string());
+        let mut slice = EndpointSlice::new(ObjectName::new(namespace, name), name, Family::Ipv4);
+        for (name, number, protocol) in ports {
+            service = service.with_port(Port::new(*name, *number).with_protocol(*protocol));
+            slice = slice.with_port(EndpointPort::new(*name, 8_080).with_protocol(*protocol));
+        }
+        let [here, elsewhere] = endpoints;
+        let slice = slice
+            .with_endpoint(Endpoint::new(here).with_node("node-a"))
+            .with_endpoint(Endpoint::new(elsewhere).with_node("node-b"));
+        [
+            Change::Services(ObjectChange::Upsert(service)),
+            Change::EndpointSlices(ObjectChange::Upsert(slice)),
+        ]
+    }
+
+    /// The first packet of a connection of each sender to each port: a pod of this node, another node, and this node.
+    fn packets(&self) -> Vec<Packet> {
+        let senders = [
+            (Some("veth0"), [10, 244, 1, 99]),
+            (Some("eth0"), [192, 0, 2, 66]),
+            (None, [192, 0, 2, 10]),
+        ];
+        let ports = self.3.iter();
+        let of_port = |(_, port, protocol): &(_, u16, Protocol)| {
+            let to = SocketAddr::new(self.address(), *port);
+            senders.map(|(input, source)| Packet::new(input, source.into(), to, *protocol))
+        };
+        ports.flat_map(of_port).collect()
+    }
+}
+
+/// A process in a mode with these Services, before its first sync.
+fn start(node: &Node, mode: &str) -> Process {
+    let mut proxier = Proxier::new(&config(mode), node.share()).unwrap();
+    for change in SERVICES.iter().flat_map(Named::changes) {
+        proxier.change(SourceId(0), change);
+    }
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::synced(kind));
+    }
+    Process {
+        proxier,
+        now: Instant::now(),
+    }
+}
+
+impl Process {
+    /// Syncs at each time that a sync asks for, at most so often.
+    fn run(&mut self, most: usize) {
+        for _ in 0..most {
+            match self.sync().next {
+                Some(next) => self.now = next.max(self.now),
+                None => return,
+            }
+        }
+    }
+}
+
+impl Node {
+    /// The node as packets meet it.
+    fn tracer(&self) -> Tracer {
+        let mut kernel = ipvs_mode::Kernel::fake();
+        kernel.rules = Box::new(self.rules.clone());
+        kernel.links = Box::new(self.links.clone());
+        kernel.sets = Box::new(self.sets.clone());
+        kernel.ipvs = Box::new(self.ipvs.clone());
+        Tracer::of_kernel(&mut kernel)
+    }
+
+    /// The packets to Services that do not reach one of these endpoints, or a port of this process that has endpoints.
+    fn unserved(&self, services: &[(Named, [IpAddr; 2])]) -> Vec<String> {
+        let tracer = self.tracer();
+        let sockets = self.sockets.lock();
+        let mut unserved = Vec::new();
+        for (service, endpoints) in services {
+            let accepts = |at: SocketAddr| {
+                let of_service = at.port() == 8_080 && endpoints.contains(&at.ip());
+                let mut listeners = sockets.listeners.iter();
+                of_service
+                    || listeners.any(|(key, serving)| {
+                        key.address.port() == at.port() && !serving.backends.is_empty()
+                    })
+            };
+            for packet in service.packets() {
+                let end = tracer.trace(packet.clone());
+                let is_served = match &end {
+                    End::Served(by) => !by.is_empty() && by.iter().all(|served| accepts(served.endpoint())),
+                    _ => false,
+                };
+                if !is_served {
+                    let to = format!("{} {}", packet.destination, packet.protocol);
+                    unserved.push(format!("{to} from {:?} {}: {end}", packet.input, packet.source));
+                }
+            }
+        }
+        unserved
+    }
+
+    fn assert_served(&self, when: &str) {
+        let unserved = self.unserved(&SERVICES.map(|service| (service, service.endpoints())));
+        assert!(unserved.is_empty(), "{when}: {unserved:#?}");
+    }
+
+    /// The real servers of virtual servers of TCP.
+    fn real_servers(&self) -> Vec<(VirtualServerKey, RealServer)> {
+        let mut ipvs = self.ipvs.clone();
+        let servers = ipvs.list_all().unwrap().into_iter();
+        let is_tcp =
+            |key: &VirtualServerKey| key.protocol() == Some(kernlink_proxier::ipvs_mode::ipvs::Protocol::Tcp);
+        servers
+            .flat_map(|(server, real)| real.into_iter().map(move |real| (server.key, real)))
+            .filter(|(key, _)| is_tcp(key))
+            .collect()
+    }
+
+    /// Sets the number of connections of each of these that exists.
+    fn connect(&self, to: &[(VirtualServerKey, RealServer)], active: u32) {
+        let mut counts = ConnectionCounts::default();
+        counts.active = active;
+        let mut ipvs = self.ipvs.fake.lock().unwrap();
+        for (server, real) in to {
+            ipvs.set_connections(server, &real.key, counts);
+        }
+    }
+
+    fn assert_connections_continue(&self, connections: &[(VirtualServerKey, RealServer)], when: &str) {
+        let tracer = self.tracer();
+        for (server, real) in connections {
+            let to = SocketAddr::new(server.address().unwrap(), server.port().unwrap());
+            let packet = Packet::new(Some("eth0"), [192, 0, 2, 66].into(), to, Protocol::Tcp);
+            assert!(tracer.continues(&packet, real), "{when}: {server} {real}");
+        }
+    }
+
+    /// Everything that the modes write, except the chain of the kubelet.
+    fn written(&self) -> BTreeSet<String> {
+        let mut lines: BTreeSet<String> = self.ipvs_objects().into_iter().collect();
+        for family in Family::ALL {
+            let ruleset = self.rules.fake.lock().unwrap().ruleset(family);
+            for (table, rules) in ruleset.tables() {
+                for (name, chain) in rules.chains() {
+                    if name.as_str() == "KUBE-FIREWALL" {
+                        continue;
+                    }
+                    // Tables have their built-in chains once any program uses them.
+                    if chain.policy.is_none() {
+                        lines.insert(format!("{family} {table} {name}"));
+                    }
+                    let rules = chain.rules().map(ToString::to_string);
+                    let rules = rules.filter(|rule| !rule.ends_with("-j KUBE-FIREWALL"));
+                    lines.extend(rules.map(|rule| format!("{family} {table} {name} {rule}")));
+                }
+            }
+        }
+        let addresses = self.links.clone().list(Links::All).unwrap().into_iter();
+        lines.extend(addresses.map(|found| format!("{} {}", found.link, found.address.key.address())));
+        if self.has_ipvs_link() {
+            lines.insert("kube-ipvs0".to_owned());
+        }
+        lines
+    }
+
+    /// Ends the process, whose sockets are closed with it.
+    fn end_process(&self) {
+        *self.process.0.lock().unwrap() = None;
+        let mut sockets = self.sockets.lock();
+        sockets.listeners.clear();
+        sockets.claims.clear();
+    }
+}
+
+/// What one mode alone writes.
+fn written_by(mode: &str) -> BTreeSet<String> {
+    let node = Node::new();
+    start(&node, mode).settle();
+    node.assert_served(mode);
+    node.written()
+}
+
+fn assert_same(found: &BTreeSet<String>, expected: &BTreeSet<String>, when: &str) {
+    let left: Vec<_> = found.difference(expected).collect();
+    let missing: Vec<_> = expected.difference(found).collect();
+    assert!(
+        left.is_empty() && missing.is_empty(),
+        "{when}: left {left:#?}, missing {missing:#?}"
+    );
+}
+
+/// A node that a process in a mode serves, which ends, with a connection to each real server.
+fn served_by(mode: &str) -> (Node, Vec<(VirtualServerKey, RealServer)>) {
+    let node = Node::new();
+    start(&node, mode).settle();
+    let connections = node.real_servers();
+    node.connect(&connections, 1);
+    if mode != "userspace" {
+        node.end_process();
+    }
+    (node, connections)
+}
+
+#[test]
+fn what_two_modes_serve_is_served_after_every_operation_of_the_change_and_after_an_interruption() {
+    for (first, next) in pairs() {
+        let expected = written_by(next);
+        for operations in 0.. {
+            let when = format!("{first} to {next}, after {operations} operations");
+            let (node, connections) = served_by(first);
+            if first == "userspace" {
+                // Its ports were closed when it ended: nothing is served until the next mode is in place.
+                node.end_process();
+            }
+            *node.process.0.lock().unwrap() = Some(operations);
+            let mut process = start(&node, next);
+            let mut has_ended = false;
+            for _ in 0..12 {
+                let following = process.sync().next;
+                has_ended = *node.process.0.lock().unwrap() == Some(0);
+                match following.filter(|_| !has_ended) {
+                    Some(following) => process.now = following.max(process.now),
+                    None => break,
+                }
+            }
+            if first != "userspace" {
+                node.assert_served(&when);
+            }
+            node.assert_connections_continue(&connections, &when);
+            drop(process);
+            node.end_process();
+            let mut process = start(&node, next);
+            process.run(2);
+            node.assert_served(&format!("{when}, and two syncs"));
+            node.assert_connections_continue(&connections, &when);
+            node.connect(&connections, 0);
+            process.settle();
+            node.assert_served(&format!("{when}, at the end"));
+            assert_same(&node.written(), &expected, &when);
+            if !has_ended {
+                assert!(operations > 4, "{when}");
+                break;
+            }
+        }
+    }
+}
+
+/// What a mode writes for the last Service, each of which may be refused.
+fn written_for_web(mode: &str) -> &'static [&'static str] {
+    match mode {
+        "ipvs" => &[
+            "KERNLINK-VS 10.96.0.80",
+            "KUBE-CLUSTER-IP 10.96.0.80",
+            "-A -t 10.96.0.80",
+            "-a -t 10.96.0.80",
+            "address replace 10.96.0.80",
+        ],
+        "iptables" => &["KUBE-SERVICES -d 10.96.0.80"],
+        _ => &[
+            "KUBE-PORTALS-CONTAINER -d 10.96.0.80",
+            "KUBE-PORTALS-HOST -d 10.96.0.80",
+        ],
+    }
+}
+
+/// A process in the mode `next` on a node that `first` served, after some syncs. The kernel refuses what has a text.
+fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Process) {
+    let (node, connections) = served_by(first);
+    node.connect(&connections, 0);
+    *node.process.1.lock().unwrap() = Some(refused.to_owned());
+    let mut process = start(&node, next);
+    for sync in 0..12 {
+        let synced = process.sync();
+        node.assert_served(&format!("{first} to {next}, {refused}, after {sync} syncs\n{}", synced.plan));
+        process.now = synced.next.unwrap().max(process.now);
+    }
+    (node, process)
+}
+
+/// The pairs of a mode that serves after its process ended and another one, with what the kernel may refuse to the other one.
+fn refusals() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let pairs = pairs().filter(|(first, _)| *first != "userspace");
+    pairs.flat_map(|(first, next)| {
+        let refused = written_for_web(next).iter();
+        refused.map(move |refused| (first, next, *refused))
+    })
+}
+
+impl Node {
+    /// The numbers of the addresses of Services that objects of a mode serve.
+    fn served_in(&self, mode: &str) -> BTreeSet<u8> {
+        let written: Vec<String> = if mode == "ipvs" {
+            self.ipvs_objects()
+        } else {
+            let ruleset = self.rules.fake.lock().unwrap().ruleset(Family::Ipv4);
+            let services = ruleset.chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap());
+            let rules = services.into_iter().flat_map(|chain| chain.rules());
+            let texts = rules.map(ToString::to_string);
+            texts.filter(|text| text.contains("-j KUBE-SVC-")).collect()
+        };
+        let numbers = SERVICES.map(|service| service.2).into_iter();
+        let is_served = |number: &u8| {
+            let address = format!("10.96.0.{number}");
+            let is_end = |text: &str| !text.starts_with(|next: char| next.is_ascii_digit());
+            let has_it = |text: &String| text.split_once(&address).is_some_and(|(_, rest)| is_end(rest));
+            written.iter().any(has_it)
+        };
+        numbers.filter(is_served).collect()
+    }
+}
+
+#[test]
+fn only_a_service_that_the_next_mode_cannot_program_is_served_by_the_mode_before_it() {
+    for (first, next, refused) in refusals() {
+        let when = format!("{first} to {next}, {refused}");
+        let (node, mut process) = with_a_refused_service(first, next, refused);
+        assert_eq!(node.served_in(first), BTreeSet::from([80]), "{when}");
+        // Changes of all others apply.
+        let dns = SERVICES[1];
+        let replaced = [[10, 244, 1, 200], [10, 244, 2, 200]].map(IpAddr::from);
+        for change in dns.changes_with(replaced) {
+            process.proxier.change(SourceId(0), change);
+        }
+        process.now += Duration::from_secs(2);
+        process.run(3);
+        let unserved = node.unserved(&[(dns, replaced)]);
+        assert!(unserved.is_empty(), "{when}: {unserved:#?}");
+        for change in dns.changes() {
+            process.proxier.change(SourceId(0), change);
+        }
+        // The kernel accepts it at last.
+        *node.process.1.lock().unwrap() = None;
+        process.now += Duration::from_secs(600);
+        process.run(60);
+        node.assert_served(&when);
+        assert_same(&node.written(), &written_by(next), &when);
+    }
+}
+
+#[test]
+fn a_deleted_service_that_the_next_mode_could_not_program_is_not_served_by_the_mode_before_it() {
+    for (first, next, refused) in refusals() {
+        let when = format!("{first} to {next}, {refused}");
+        let (node, mut process) = with_a_refused_service(first, next, refused);
+        let name = ObjectName::new("shop", "web");
+        let deleted = Change::Services(ObjectChange::Delete(name));
+        process.proxier.change(SourceId(0), deleted);
+        for _ in 0..20 {
+            process.now += Duration::from_secs(6);
+            process.sync();
+        }
+        assert_eq!(node.served_in(first), BTreeSet::new(), "{when}");
+        let others = SERVICES.map(|service| (service, service.endpoints()));
+        let unserved = node.unserved(&others[..2]);
+        assert!(unserved.is_empty(), "{when}: {unserved:#?}");
+    }
+}
