@@ -66,8 +66,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 /// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
 /// then on what was written counts as read, unless a chain that the tools print by itself shows that it was changed.
 pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
-    let is_managed = |family: &Family| state.managed.contains(family);
-    let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
+    let is_read = |family: &Family| state.managed.contains(family) || !state.is_searched[family.index()];
+    let families: Vec<Family> = families.iter().copied().filter(is_read).collect();
     let needs_flows = state.flows.tracked.reading() != Reading::Done;
     let Kernel { rules, conntrack, .. } = kernel;
     let (tables, flows) = at_once(
@@ -77,11 +77,34 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let recorded = flows.and_then(|flows| state.flows.tracked.record_reading(flows));
     let mut events: Vec<Event> = recorded.into_iter().collect();
     for (family, read) in tables {
+        if !state.managed.contains(&family) && !has_leftovers(state, family, &read) {
+            continue;
+        }
         events.extend(set_rules(state, family, read));
         forget_damaged(state, kernel, family);
     }
     state.events.returned(&events);
     events
+}
+
+/// Whether an earlier process left chains of service ports in a family that is not configured: from now on it is managed, so that they are
+/// removed. Each such family is searched until it could be read once.
+fn has_leftovers(state: &mut State, family: Family, read: &Result<Ruleset, RulesError>) -> bool {
+    let has_chains = match read {
+        Ok(ruleset) => {
+            let nat = ruleset.table(Table::Nat).into_iter();
+            let mut chains = nat.flat_map(|nat| nat.chains());
+            chains.any(|(name, _)| is_port_chain(name))
+        }
+        // Without the tables there is no chain.
+        Err(error) if error.is_unsupported() => false,
+        Err(_) => return false,
+    };
+    state.is_searched[family.index()] = true;
+    if has_chains {
+        state.manage(family);
+    }
+    has_chains
 }
 
 /// Reads single objects again. Tables are read as a whole, but only what concerns the keys is recorded: all others stay as they are, so that

@@ -38,8 +38,10 @@ pub(super) struct RuleKey {
 #[derive(Clone, Debug)]
 pub struct State {
     config: Arc<Config>,
-    /// The families that are served, and those that were served before the configuration changed.
+    /// The families that are served, and those that were served before the configuration changed or by an earlier process.
     pub(super) managed: BTreeSet<Family>,
+    /// By family, whether it was searched for chains of an earlier process.
+    pub(super) is_searched: [bool; 2],
     pub(super) node: NodeFacts,
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     pub(super) counters: Counters,
@@ -141,6 +143,7 @@ impl State {
         let mut state = Self {
             config: Arc::new(config.clone()),
             managed: BTreeSet::new(),
+            is_searched: [false; 2],
             node: NodeFacts::default(),
             interfaces: BTreeSet::new(),
             counters: Counters::ALL,
@@ -189,6 +192,12 @@ impl State {
         for family in self.managed.clone() {
             self.set_fixed_dirty(family);
         }
+    }
+
+    /// Manages a family that is not configured.
+    pub(super) fn manage(&mut self, family: Family) {
+        self.managed.insert(family);
+        self.set_fixed_dirty(family);
     }
 
     /// Records the accounting objects that exist, and sets those that rules name: those that are available, and none after a rule with one

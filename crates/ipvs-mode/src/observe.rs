@@ -40,6 +40,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     events.extend(links::observe(state, kernel));
     events.extend(sets::observe(state, kernel));
     state.readings.end();
+    state.manage_leftovers();
     // What cannot be read on a node that another mode serves is not taken for removed.
     if let Some(error) = state.readings.error.take().filter(|_| state.retired.is_some()) {
         return Err(error);

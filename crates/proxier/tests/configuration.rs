@@ -239,3 +239,39 @@ fn a_family_that_is_no_longer_served_and_a_renamed_link_leave_no_objects() {
     proxier.resync();
     assert!(proxier.sync(Instant::now()).unwrap().plan.is_empty());
 }
+
+#[test]
+fn a_family_that_an_earlier_process_served_and_this_one_does_not_leaves_no_objects() {
+    let mut before = proxier(config(), kernel());
+    let mut dual = service("web", "10.96.0.1");
+    dual.cluster_ips = vec!["10.96.0.1".into(), "fd00::1".into()];
+    dual.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    upsert(&mut before, dual.clone());
+    assert!(before.sync(Instant::now()).unwrap().is_success());
+    assert_eq!(virtual_servers(before.kernel_mut()).len(), 2);
+    let mut without = config();
+    without.services.families = [Family::Ipv4].into();
+    let mut proxier = proxier(without, before.into_kernel());
+    upsert(&mut proxier, dual);
+    let mut synced = proxier.sync(Instant::now()).unwrap();
+    while synced.is_partial {
+        synced = proxier.sync(Instant::now()).unwrap();
+    }
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.1:80"]);
+    assert_eq!(bound(proxier.kernel_mut()), ["10.96.0.1/32"]);
+    proxier.resync();
+    let again = proxier.sync(Instant::now()).unwrap();
+    assert!(again.plan.is_empty(), "{}", again.plan);
+}
+
+#[test]
+fn nothing_is_created_in_a_family_that_is_not_configured() {
+    let mut without = config();
+    without.services.families = [Family::Ipv4].into();
+    let mut proxier = proxier(without, kernel());
+    upsert(&mut proxier, service("web", "10.96.0.1"));
+    let synced = proxier.sync(Instant::now()).unwrap();
+    let plan = synced.plan.to_string();
+    assert!(!plan.contains("KUBE-6-") && !plan.contains("ip6tables"), "{plan}");
+}

@@ -13,18 +13,21 @@ mod iptables_node;
 mod support;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::{Edit, Iptables, Ruleset, Save, Style, Table};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::iptables_mode::{IptablesMode, Key, Operation, Proxier, Synced};
-use kernlink_services::{Change, Family, ObjectChange, ObjectName};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::iptables_node::{
-    FOREIGN, SOURCE, change_endpoints, deliver, deliver_numbered, filled, kernel, proxier_on, saved, service,
-    slice, sync,
+    FOREIGN, SOURCE, change_endpoints, config, deliver, deliver_numbered, filled, kernel, proxier_on, saved,
+    service, slice, sync,
 };
 use crate::support::clusters::{apply, step};
 
@@ -357,4 +360,53 @@ fn tables_that_cannot_be_read_are_written_nevertheless() {
 fn the_data_path_can_run_on_a_thread() {
     fn is_send<T: Send>() {}
     is_send::<kernlink_proxier::Proxier<IptablesMode>>();
+}
+
+#[test]
+fn a_family_that_an_earlier_process_served_and_this_one_does_not_has_no_rules_of_services() {
+    let mut service = service(1);
+    service.cluster_ips = vec![service.cluster_ip.clone(), "fd00:96::1".to_owned()];
+    service.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    let slice = EndpointSlice::new(
+        ObjectName::new("ns", "six"),
+        Arc::clone(&service.name.name),
+        Family::Ipv6,
+    )
+    .with_port(EndpointPort::new(Arc::clone(&service.ports[0].name), 8080))
+    .with_endpoint(Endpoint::new("fd01::1".parse().unwrap()));
+    let deliver = |proxier: &mut Proxier| {
+        proxier.change(SOURCE, Change::Services(ObjectChange::Upsert(service.clone())));
+        proxier.change(
+            SOURCE,
+            Change::EndpointSlices(ObjectChange::Upsert(slice.clone())),
+        );
+        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+            proxier.change(SOURCE, Change::synced(kind));
+        }
+    };
+    let saved = |proxier: &mut Proxier| {
+        let request = Save::table(Family::Ipv6, Table::Nat);
+        proxier.kernel_mut().rules.save(&request).unwrap().to_string()
+    };
+    let mut before = proxier_on(kernel());
+    deliver(&mut before);
+    sync(&mut before);
+    assert!(saved(&mut before).contains("fd00:96::1"));
+    let mut without = config();
+    without.services.families = [Family::Ipv4].into();
+    let mut proxier = Proxier::new(&without, before.into_kernel()).unwrap();
+    deliver(&mut proxier);
+    sync(&mut proxier);
+    let rules = saved(&mut proxier);
+    assert!(
+        !rules.contains("KUBE-SVC-") && !rules.contains("fd00:96::1"),
+        "{rules}"
+    );
+    proxier.resync();
+    assert!(sync(&mut proxier).plan.is_empty());
+    // Where there was nothing, nothing is created.
+    let mut fresh = Proxier::new(&without, kernel()).unwrap();
+    deliver(&mut fresh);
+    sync(&mut fresh);
+    assert!(!saved(&mut fresh).contains("KUBE-"));
 }

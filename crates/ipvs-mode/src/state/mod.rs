@@ -46,6 +46,7 @@ use super::schedulers::Schedulers;
 use super::sets::SetId;
 use super::sysctls;
 use super::totals::{Sums, Totals};
+use crate::ownership::FRONTEND_SETS;
 
 /// The desired and observed kernel objects of IPVS mode.
 #[derive(Clone, Debug)]
@@ -53,7 +54,7 @@ pub struct State {
     config: Arc<Config>,
     defaults: Arc<IpvsOptions>,
     schedulers: Schedulers,
-    /// The families that are served, and those that were served before the configuration changed.
+    /// The families that are served, and those that were served before the configuration changed or by an earlier process.
     pub(super) managed: BTreeSet<Family>,
     pod_cidrs: [Option<IpNet>; 2],
     /// By family: the addresses of this node that accept node ports.
@@ -183,15 +184,33 @@ impl State {
             self.links.add(link, (), Subject::DataPath);
         }
         for family in self.managed.clone() {
-            for set in SetId::ALL {
-                let key = (family, set);
-                self.sets
-                    .set(key, Some(set.definition(family)), Subject::DataPath);
-            }
-            self.set_rules_dirty(family);
+            self.manage(family);
         }
         self.timeouts.is_dirty = true;
         self.configure_sysctls();
+    }
+
+    fn manage(&mut self, family: Family) {
+        self.managed.insert(family);
+        for set in SetId::ALL {
+            let key = (family, set);
+            self.sets
+                .set(key, Some(set.definition(family)), Subject::DataPath);
+        }
+        self.set_rules_dirty(family);
+    }
+
+    /// Manages a family that is not configured, if an earlier process left entries of frontends in its sets: they are removed with their
+    /// virtual servers and addresses.
+    pub(crate) fn manage_leftovers(&mut self) {
+        for family in Family::ALL {
+            let tables = &self.entries[family.index()];
+            let mut sets = std::iter::once(SetId::Ledger).chain(FRONTEND_SETS);
+            let has_any = sets.any(|set| tables[set.index()].iter_observed().len() > 0);
+            if has_any && !self.managed.contains(&family) {
+                self.manage(family);
+            }
+        }
     }
 
     /// Sets the desired sysctls, which depend on the configuration and on facts of the host.

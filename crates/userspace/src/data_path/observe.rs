@@ -23,11 +23,39 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     state.listeners.set_all_dirty();
     state.claims.set_all_dirty();
     let mut events = Vec::new();
-    for family in state.managed.clone() {
+    for family in Family::ALL {
+        if !state.managed.contains(&family) && !has_leftovers(state, kernel, family) {
+            continue;
+        }
         events.extend(observe_family(state, kernel, family));
     }
     events.extend(observe_flows(state, kernel));
     Ok(events)
+}
+
+/// Whether an earlier process left portal rules in a family that is not configured: from now on it is managed, so that they are removed. Each
+/// such family is searched until it could be read once.
+fn has_leftovers(state: &mut State, kernel: &mut Kernel, family: Family) -> bool {
+    if state.is_searched[family.index()] {
+        return false;
+    }
+    let tables = match read(&mut *kernel.rules, family) {
+        Ok(tables) => tables,
+        // Without the tables there is no rule.
+        Err(error) => {
+            state.is_searched[family.index()] = error.is_unsupported();
+            return false;
+        }
+    };
+    state.is_searched[family.index()] = true;
+    let has_rules = PortalChain::ALL.into_iter().any(|chain| {
+        let found = tables.chain(chain.table(), &chain.name());
+        found.is_some_and(|found| found.rules().next().is_some())
+    });
+    if has_rules {
+        state.managed.insert(family);
+    }
+    has_rules
 }
 
 /// Reads the UDP flows to portals after the rules were read first: an earlier process may have ended between a change of rules and the

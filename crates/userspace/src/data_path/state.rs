@@ -75,8 +75,10 @@ pub struct State {
     config: Arc<Config>,
     /// The time of the plan or sync that runs.
     pub(super) now: Instant,
-    /// The families that are served, and those that were served before the configuration changed.
+    /// The families that are served, and those that were served before the configuration changed or by an earlier process.
     pub(super) managed: BTreeSet<Family>,
+    /// By family, whether it was searched for rules of an earlier process.
+    pub(super) is_searched: [bool; 2],
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     node: NodeFacts,
     pub(super) listeners: Table<ListenerKey, Listening>,
@@ -128,6 +130,7 @@ impl State {
             config: Arc::new(config.clone()),
             now: Instant::now(),
             managed: BTreeSet::new(),
+            is_searched: [false; 2],
             interfaces: BTreeSet::new(),
             node: NodeFacts::default(),
             listeners: Table::default(),

@@ -148,3 +148,19 @@ fn cleanup_keeps_a_chain_that_a_foreign_rule_uses() {
         Vec::new()
     );
 }
+
+#[test]
+fn a_family_that_an_earlier_process_served_and_this_one_does_not_has_no_portal_rules() {
+    let mut service = web("web", 10);
+    service.cluster_ips = vec![service.cluster_ip.clone(), "fd00:96::1".to_owned()];
+    service.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    let mut former = Fixture::new();
+    former.services(vec![service.clone()]).sync();
+    assert!(!former.tables.portal_rules(Family::Ipv6).is_empty());
+    let mut without = config();
+    without.services.families = [Family::Ipv4].into();
+    let mut new = Fixture::with(&without, former.tables.clone(), Default::default());
+    new.services(vec![service]).sync();
+    assert!(new.tables.portal_rules(Family::Ipv6).is_empty());
+    assert!(!new.tables.portal_rules(Family::Ipv4).is_empty());
+}

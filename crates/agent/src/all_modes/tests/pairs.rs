@@ -26,7 +26,12 @@ fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// A Service with the number of its address and endpoints.
 #[derive(Clone, Copy)]
-struct Named(&'static str, &'static str, u8, &'static [(&'static str, u16, Protocol)]);
+struct Named(
+    &'static str,
+    &'static str,
+    u8,
+    &'static [(&'static str, u16, Protocol)],
+);
 
 /// The first Services, and one that is programmed after them.
 const SERVICES: [Named; 3] = [
@@ -136,9 +141,8 @@ impl Node {
                 let of_service = at.port() == 8_080 && endpoints.contains(&at.ip());
                 let mut listeners = sockets.listeners.iter();
                 of_service
-                    || listeners.any(|(key, serving)| {
-                        key.address.port() == at.port() && !serving.backends.is_empty()
-                    })
+                    || listeners
+                        .any(|(key, serving)| key.address.port() == at.port() && !serving.backends.is_empty())
             };
             for packet in service.packets() {
                 let end = tracer.trace(packet.clone());
@@ -327,7 +331,10 @@ fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Proc
     let mut process = start(&node, next);
     for sync in 0..12 {
         let synced = process.sync();
-        node.assert_served(&format!("{first} to {next}, {refused}, after {sync} syncs\n{}", synced.plan));
+        node.assert_served(&format!(
+            "{first} to {next}, {refused}, after {sync} syncs\n{}",
+            synced.plan
+        ));
         process.now = synced.next.unwrap().max(process.now);
     }
     (node, process)
