@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: runs the benchmarks in `benches/Cargo.toml`, which print lines `figure NAME VALUE UNIT`.
+//! `cargo xtask bench`: runs the benchmarks in `benches/Cargo.toml`, which print lines `figure NAME VALUE UNIT`. With `--check`
+//! the figures are compared with the documented ones.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -7,6 +8,7 @@ use kernlink_kernel_tests::programs::PROGRAMS;
 use serde::Deserialize;
 
 use crate::{
+    figures::{DOCUMENT, Documented, Figure},
     host, programs,
     provision::{self, inherited},
     step::{self, Records, Step, pass_through},
@@ -28,9 +30,16 @@ struct Entry {
     vm: bool,
 }
 
-/// Runs the benchmarks of a group, or all of them. False if one failed.
-pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Options) -> Result<bool> {
+/// Runs the benchmarks of a group, or all of them. False if one failed or, with `check`, if a figure is not as documented.
+pub(crate) fn run(
+    workspace: &Workspace,
+    group: Option<&str>,
+    check: bool,
+    options: &vm::Options,
+) -> Result<bool> {
     let entries = entries(workspace)?;
+    // An invalid document is an error before benchmarks run for hours.
+    let documented = check.then(|| documented(workspace)).transpose()?;
     let chosen: BTreeMap<_, _> = entries
         .iter()
         .filter(|(_, entry)| group.is_none_or(|group| entry.groups.iter().any(|name| name == group)))
@@ -62,6 +71,7 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
         .iter()
         .partition(|executable| chosen.get(&executable.target).is_some_and(|entry| entry.vm));
     let mut good = true;
+    let mut measured = Vec::new();
     if !here.is_empty() {
         let folder = workspace.target().join("xtask/bench");
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -72,7 +82,7 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
                 step = host::in_private_namespace(&step);
             }
             step::run(&step, &records, pass_through)?;
-            good &= evaluate(executable, &records, &chosen, group)?;
+            good &= evaluate(executable, &records, &chosen, group, &mut measured)?;
         }
     }
     if !in_vm.is_empty() {
@@ -87,10 +97,25 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
             good = false;
         }
         for (position, executable) in in_vm.into_iter().enumerate() {
-            good &= evaluate(executable, &run.records(position), &chosen, group)?;
+            good &= evaluate(executable, &run.records(position), &chosen, group, &mut measured)?;
         }
     }
+    if let Some(documented) = documented {
+        let findings = documented.compare(&measured, group);
+        println!("{documented}");
+        for finding in &findings {
+            println!("  {finding}");
+        }
+        println!("{} figures measured, {} findings", measured.len(), findings.len());
+        good &= findings.is_empty();
+    }
     Ok(good)
+}
+
+fn documented(workspace: &Workspace) -> Result<Documented> {
+    let text =
+        fs::read_to_string(workspace.root().join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
+    Documented::parse(&text).context(DOCUMENT)
 }
 
 fn entries(workspace: &Workspace) -> Result<BTreeMap<String, Entry>> {
@@ -174,12 +199,14 @@ fn memory_step(executable: &Executable, group: Option<&str>, path: &Path) -> Ste
     }
 }
 
-/// Whether a benchmark exited with status 0 and printed figures, all of groups that it declares.
+/// Whether a benchmark exited with status 0 and printed figures, all of groups that it declares. Adds those of the requested
+/// group to `measured`.
 fn evaluate(
     executable: &Executable,
     records: &Records,
     chosen: &BTreeMap<&String, &Entry>,
     group: Option<&str>,
+    measured: &mut Vec<Figure>,
 ) -> Result<bool> {
     let name = &executable.target;
     let groups = chosen
@@ -192,8 +219,9 @@ fn evaluate(
         None => Err(anyhow::anyhow!("it did not finish")),
     };
     match result {
-        Ok(count) => {
-            println!("{name}: {count} figures");
+        Ok(mut figures) => {
+            println!("{name}: {} figures", figures.len());
+            measured.append(&mut figures);
             Ok(true)
         }
         Err(error) => {
@@ -203,34 +231,37 @@ fn evaluate(
     }
 }
 
-/// Checks the figures in the output of a benchmark, and counts those of the requested group.
-fn figures(text: &str, groups: &[String], requested: Option<&str>) -> Result<usize> {
-    let mut count = 0;
+/// Checks the figures in the output of a benchmark. Returns those of the requested group.
+fn figures(text: &str, groups: &[String], requested: Option<&str>) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
     for line in text.lines().filter(|line| line.starts_with("figure ")) {
-        let [_, name, value, _unit] = line.split(' ').collect::<Vec<_>>()[..] else {
+        let [_, name, value, unit] = line.split(' ').collect::<Vec<_>>()[..] else {
             bail!("invalid line `{line}`; expected `figure NAME VALUE UNIT`");
         };
         let number: f64 = value
             .parse()
             .with_context(|| format!("invalid number in `{line}`"))?;
         ensure!(number.is_finite(), "number is not finite in `{line}`");
-        let (group, _) = name
-            .split_once('.')
-            .with_context(|| format!("name without a group in `{line}`"))?;
+        ensure!(name.contains('.'), "name without a group in `{line}`");
+        let figure = Figure {
+            name: name.to_owned(),
+            value: number,
+            unit: unit.to_owned(),
+        };
         ensure!(
-            groups.iter().any(|known| known == group),
+            groups.iter().any(|known| known == figure.group()),
             "group is not listed in benches/Cargo.toml: `{line}`"
         );
-        if requested.is_none_or(|requested| requested == group) {
-            count += 1;
+        if requested.is_none_or(|requested| requested == figure.group()) {
+            figures.push(figure);
         }
     }
     ensure!(
-        count > 0,
+        !figures.is_empty(),
         "no figure{} in its output",
         requested.map(|group| format!(" of {group}")).unwrap_or_default()
     );
-    Ok(count)
+    Ok(figures)
 }
 
 #[cfg(test)]
@@ -238,7 +269,8 @@ mod tests {
     use super::*;
 
     fn count(text: &str, requested: Option<&str>) -> Result<usize> {
-        figures(text, &["ipvs".to_owned(), "ipset".to_owned()], requested)
+        let groups = ["ipvs".to_owned(), "ipset".to_owned()];
+        figures(text, &groups, requested).map(|figures| figures.len())
     }
 
     #[test]

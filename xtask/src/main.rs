@@ -6,6 +6,7 @@ mod circles;
 mod conformance;
 mod demo;
 mod e2e;
+mod figures;
 mod guest;
 mod host;
 mod image;
@@ -66,7 +67,9 @@ usage: cargo xtask VERB
                             --legacy: tools without a variant in their names write legacy tables (default: nft);
                             --agent: this program, linked statically, instead of building it;
                             --check: run containers of it with the capabilities of the DaemonSet; as root
-  bench [GROUP]             run the benchmarks, or those with figures of one group
+  bench [--check] [GROUP]   run the benchmarks, or those with figures of one group;
+                            --check: compare each figure with its value and its aim in docs/benchmarks.md;
+                            exit with 1 if one does not hold
 
 options of commands that boot a VM:
   --kvm                     use hardware virtualisation (default: emulation)
@@ -107,6 +110,8 @@ enum Verb {
     },
     Bench {
         group: Option<String>,
+        /// Whether figures are compared with the documented ones.
+        check: bool,
     },
     EndToEnd(e2e::Options),
     Image(image::Options),
@@ -155,7 +160,7 @@ fn run() -> Result<ExitCode> {
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters, repeat } => test::run_vm_only(&workspace, &filters, repeat, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
-        Verb::Bench { group } => bench::run(&workspace, group.as_deref(), &options)?,
+        Verb::Bench { group, check } => bench::run(&workspace, group.as_deref(), check, &options)?,
         Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
         Verb::Help | Verb::Guest { .. } => true,
@@ -235,7 +240,10 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
                 ..std::mem::take(&mut image)
             })
         }
-        Some("bench") => Verb::Bench { group: words.next() },
+        Some("bench") => Verb::Bench {
+            group: words.next(),
+            check: std::mem::take(&mut image.check),
+        },
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
         },
@@ -267,7 +275,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     );
     ensure!(
         image == image::Options::default(),
-        "--legacy, --agent and --check are options of `image` only"
+        "--legacy and --agent are options of `image` only, --check of `image` and `bench`"
     );
     ensure!(repeat.is_none(), "--repeat is an option of `vm test` only");
     Ok((verb, options))
@@ -299,6 +307,20 @@ mod tests {
         let files = vec!["a.yaml".to_owned()];
         let mode = Some(e2e::Mode::Ipvs);
         assert_eq!(verb, Verb::Demo { mode, files });
+    }
+
+    #[test]
+    fn a_benchmark_may_be_checked() {
+        for (line, group, check) in [
+            ("bench --check sync", Some("sync"), true),
+            ("bench --check", None, true),
+            ("bench sync", Some("sync"), false),
+        ] {
+            let group = group.map(str::to_owned);
+            assert_eq!(parsed(line).unwrap().0, Verb::Bench { group, check }, "{line}");
+        }
+        let error = parsed("test --check").unwrap_err().to_string();
+        assert!(error.contains("--check of `image` and `bench`"), "{error}");
     }
 
     #[test]

@@ -1,0 +1,466 @@
+//! The figures that `docs/benchmarks.md` documents, and their comparison with measured ones.
+//!
+//! A figure is a row of a table in the document: its name, as the benchmark prints it, in backquotes, perhaps with a note after it; its
+//! value with its unit, which is left out for ratios; its aim.
+
+use std::{collections::BTreeMap, fmt};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The document, relative to the root of the workspace.
+pub(crate) const DOCUMENT: &str = "docs/benchmarks.md";
+/// The unit that benchmarks print for a ratio.
+const RATIO: &str = "ratio";
+/// The texts before the two factors in the document.
+const FACTOR_OF_RATIOS: &str = "a ratio may differ by a factor of ";
+const FACTOR_OF_UNITS: &str = "a figure with a unit by a factor of ";
+
+/// A line `figure NAME VALUE UNIT` of a benchmark.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Figure {
+    pub(crate) name: String,
+    pub(crate) value: f64,
+    pub(crate) unit: String,
+}
+
+impl Figure {
+    /// The part of the name before the first dot.
+    pub(crate) fn group(&self) -> &str {
+        group(&self.name)
+    }
+}
+
+fn group(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(group, _)| group)
+}
+
+/// What the document has.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Documented {
+    figures: BTreeMap<String, Row>,
+    /// The factor by which a measured ratio may differ from the documented one, in both directions.
+    factor_of_ratios: f64,
+    /// The same for figures with a unit, which depend on the machine.
+    factor_of_units: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    value: f64,
+    unit: String,
+    aim: Option<Aim>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Aim {
+    /// `5 or less`
+    AtMost(f64),
+    /// `5 or more`
+    AtLeast(f64),
+    /// `under 5`
+    Under(f64),
+    /// `about 5`: within the factor of the document.
+    About(f64),
+}
+
+impl Documented {
+    /// Reads the document.
+    ///
+    /// # Errors
+    ///
+    /// If a row that begins with the name of a figure is invalid, if a name occurs twice, or if a factor is missing.
+    pub(crate) fn parse(text: &str) -> Result<Documented> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let prose = words.join(" ");
+        let mut figures = BTreeMap::new();
+        for line in text.lines() {
+            let Some((name, row)) = row(line).with_context(|| format!("invalid row `{line}`"))? else {
+                continue;
+            };
+            ensure!(
+                figures.insert(name.clone(), row).is_none(),
+                "`{name}` has two rows"
+            );
+        }
+        ensure!(!figures.is_empty(), "no row with a figure");
+        Ok(Documented {
+            figures,
+            factor_of_ratios: factor(&prose, FACTOR_OF_RATIOS)?,
+            factor_of_units: factor(&prose, FACTOR_OF_UNITS)?,
+        })
+    }
+
+    /// What does not hold: of the measured figures, and of the documented ones of the requested group, or of all groups.
+    pub(crate) fn compare(&self, measured: &[Figure], requested: Option<&str>) -> Vec<String> {
+        let mut findings = Vec::new();
+        for figure in measured {
+            match self.figures.get(&figure.name) {
+                Some(row) => self.compare_one(figure, row, &mut findings),
+                None => findings.push(format!(
+                    "{}: measured {}, not documented",
+                    figure.name,
+                    Quantity(figure.value, &figure.unit)
+                )),
+            }
+        }
+        let missing = self.figures.iter().filter(|(name, _)| {
+            requested.is_none_or(|requested| requested == group(name))
+                && !measured.iter().any(|figure| figure.name == **name)
+        });
+        findings.extend(missing.map(|(name, row)| {
+            format!(
+                "{name}: documented {}, not measured",
+                Quantity(row.value, &row.unit)
+            )
+        }));
+        findings
+    }
+
+    fn compare_one(&self, figure: &Figure, row: &Row, findings: &mut Vec<String>) {
+        let name = &figure.name;
+        if normal(&figure.unit) != normal(&row.unit) {
+            findings.push(format!(
+                "{name}: measured in {}, documented in {}",
+                figure.unit, row.unit
+            ));
+            return;
+        }
+        let measured = Quantity(figure.value, &row.unit);
+        let factor = if row.unit == RATIO {
+            self.factor_of_ratios
+        } else {
+            self.factor_of_units
+        };
+        if !is_within(figure.value, row.value, factor) {
+            let documented = Quantity(row.value, &row.unit);
+            findings.push(format!(
+                "{name}: measured {measured}, documented {documented}: not within a factor of {factor}"
+            ));
+        }
+        if let Some(aim) = row.aim
+            && !aim.holds(figure.value, factor)
+        {
+            findings.push(format!("{name}: measured {measured} misses the aim: {aim}"));
+        }
+    }
+}
+
+impl fmt::Display for Documented {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{DOCUMENT}: {} figures; {FACTOR_OF_RATIOS}{}, {FACTOR_OF_UNITS}{}",
+            self.figures.len(),
+            self.factor_of_ratios,
+            self.factor_of_units
+        )
+    }
+}
+
+impl Aim {
+    fn holds(self, measured: f64, factor: f64) -> bool {
+        match self {
+            Aim::AtMost(limit) => measured <= limit,
+            Aim::AtLeast(limit) => measured >= limit,
+            Aim::Under(limit) => measured < limit,
+            Aim::About(value) => is_within(measured, value, factor),
+        }
+    }
+}
+
+impl fmt::Display for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aim::AtMost(limit) => write!(f, "{limit} or less"),
+            Aim::AtLeast(limit) => write!(f, "{limit} or more"),
+            Aim::Under(limit) => write!(f, "under {limit}"),
+            Aim::About(value) => write!(f, "about {value}"),
+        }
+    }
+}
+
+/// A value with its unit.
+struct Quantity<'a>(f64, &'a str);
+
+impl fmt::Display for Quantity<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quantity(value, unit) = self;
+        write!(f, "{value}")?;
+        if *unit == RATIO {
+            return Ok(());
+        }
+        write!(f, " {unit}")
+    }
+}
+
+/// Whether neither value is more than `factor` times the other. 0 equals only itself.
+fn is_within(measured: f64, documented: f64, factor: f64) -> bool {
+    measured <= documented * factor && documented <= measured * factor
+}
+
+/// Benchmarks print units in ASCII.
+fn normal(unit: &str) -> String {
+    unit.replace('µ', "u").to_lowercase()
+}
+
+/// The name and the rest of a row with a figure. `None` for all other lines.
+fn row(line: &str) -> Result<Option<(String, Row)>> {
+    let Some(rest) = line.trim().strip_prefix("| `") else {
+        return Ok(None);
+    };
+    let Some((name, _)) = rest.split_once('`') else {
+        return Ok(None);
+    };
+    let is_name = |text: &str| {
+        text.contains('.')
+            && text.split('.').all(|part| {
+                !part.is_empty()
+                    && part
+                        .bytes()
+                        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+            })
+    };
+    if !is_name(name) {
+        return Ok(None);
+    }
+    let cells: Vec<_> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+    let [first, value, aim] = cells[..] else {
+        bail!("{} cells; expected figure, value and aim", cells.len());
+    };
+    ensure!(
+        first.matches('`').count() == 2,
+        "expected one name; each figure has a row of its own"
+    );
+    let (value, unit) = quantity(value)?;
+    let aim = parse_aim(aim, &unit)?;
+    Ok(Some((name.to_owned(), Row { value, unit, aim })))
+}
+
+fn parse_aim(text: &str, unit: &str) -> Result<Option<Aim>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let (kind, text): (fn(f64) -> Aim, _) = if let Some(text) = text.strip_suffix(" or less") {
+        (Aim::AtMost, text)
+    } else if let Some(text) = text.strip_suffix(" or more") {
+        (Aim::AtLeast, text)
+    } else if let Some(text) = text.strip_prefix("under ") {
+        (Aim::Under, text)
+    } else if let Some(text) = text.strip_prefix("about ") {
+        (Aim::About, text)
+    } else {
+        bail!("invalid aim `{text}`; expected `N or less`, `N or more`, `under N` or `about N`");
+    };
+    let (value, of_aim) = quantity(text)?;
+    ensure!(of_aim == unit, "the aim is in {of_aim}, the value in {unit}");
+    Ok(Some(kind(value)))
+}
+
+/// A number with spaces between groups of three digits, perhaps `million`, and a unit of one word. Without a unit it is a ratio.
+fn quantity(text: &str) -> Result<(f64, String)> {
+    let mut words = text.split_whitespace().peekable();
+    let mut number = words.next().context("the value is missing")?.to_owned();
+    let is_group = |word: &&str| word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+    while let Some(word) = words.next_if(is_group) {
+        number.push_str(word);
+    }
+    let mut value: f64 = number
+        .parse()
+        .with_context(|| format!("invalid number `{number}`"))?;
+    ensure!(
+        value.is_finite() && value >= 0.0,
+        "invalid number `{number}`; expected 0 or more"
+    );
+    if words.next_if_eq(&"million").is_some() {
+        value *= 1e6;
+    }
+    let unit = words.next().unwrap_or(RATIO).to_owned();
+    if let Some(word) = words.next() {
+        bail!("unexpected `{word}`; expected a number and a unit of one word");
+    }
+    Ok((value, unit))
+}
+
+fn factor(prose: &str, before: &str) -> Result<f64> {
+    let (_, rest) = prose
+        .split_once(before)
+        .with_context(|| format!("missing text `{before}N`"))?;
+    let word = rest.split(' ').next().unwrap_or_default();
+    let number = word.trim_end_matches(['.', ',', ':', ';']);
+    let value: f64 = number
+        .parse()
+        .with_context(|| format!("invalid number `{number}` after `{before}`"))?;
+    ensure!(
+        value.is_finite() && value >= 1.0,
+        "invalid number `{number}` after `{before}`; expected 1 or more"
+    );
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+A measured value need not be equal: a ratio may differ by a
+factor of 1.5, and a figure with a unit by a factor of 2. See below.
+
+| figure | value | aim |
+| --- | --- | --- |
+| `ipvs.over_floor.2000x10`, in the VM | 1.2 | 1.3 or less |
+| `ipvs.rate` | 10.3 million messages/s | 5 million messages/s or more |
+| `sync.calls`: of four processes | 5 018 calls | |
+| `sync.dumps` | 0 dumps | 0 dumps or less |
+| `sync.latency` | 44 µs | under 60 µs |
+| `sync.growth` | 1.17 | about 1 |
+";
+
+    fn documented() -> Documented {
+        Documented::parse(TEXT).unwrap()
+    }
+
+    fn figure(name: &str, value: f64, unit: &str) -> Figure {
+        Figure {
+            name: name.to_owned(),
+            value,
+            unit: unit.to_owned(),
+        }
+    }
+
+    /// All figures as documented.
+    fn equal() -> Vec<Figure> {
+        vec![
+            figure("ipvs.over_floor.2000x10", 1.2, "ratio"),
+            figure("ipvs.rate", 10.3e6, "messages/s"),
+            figure("sync.calls", 5018.0, "calls"),
+            figure("sync.dumps", 0.0, "dumps"),
+            figure("sync.latency", 44.0, "us"),
+            figure("sync.growth", 1.17, "ratio"),
+        ]
+    }
+
+    fn findings_with(changed: Figure) -> Vec<String> {
+        let mut measured = equal();
+        measured.retain(|figure| figure.name != changed.name);
+        measured.push(changed);
+        documented().compare(&measured, None)
+    }
+
+    #[test]
+    fn figures_and_factors_are_read_from_the_document() {
+        let documented = documented();
+        assert_eq!(documented.figures.len(), 6);
+        assert_eq!(
+            (documented.factor_of_ratios, documented.factor_of_units),
+            (1.5, 2.0)
+        );
+        let row = &documented.figures["ipvs.rate"];
+        assert_eq!((row.value, row.unit.as_str()), (10.3e6, "messages/s"));
+        assert_eq!(row.aim, Some(Aim::AtLeast(5e6)));
+        assert_eq!(documented.figures["sync.calls"].value, 5018.0);
+        assert_eq!(documented.figures["ipvs.over_floor.2000x10"].unit, RATIO);
+    }
+
+    #[test]
+    fn the_document_of_this_repository_can_be_read() {
+        let text = include_str!("../../docs/benchmarks.md");
+        let documented = Documented::parse(text).unwrap();
+        assert!(documented.figures.keys().any(|name| group(name) == "sync"));
+    }
+
+    #[test]
+    fn what_holds_is_not_reported() {
+        assert_eq!(documented().compare(&equal(), None), Vec::<String>::new());
+        assert!(findings_with(figure("sync.calls", 2600.0, "calls")).is_empty());
+        assert!(findings_with(figure("sync.calls", 9900.0, "calls")).is_empty());
+    }
+
+    #[test]
+    fn a_value_far_from_the_documented_one_is_reported_in_both_directions() {
+        for (name, value, unit) in [
+            ("sync.calls", 10_100.0, "calls"),
+            ("sync.calls", 2500.0, "calls"),
+            ("ipvs.over_floor.2000x10", 0.7, "ratio"),
+        ] {
+            let findings = findings_with(figure(name, value, unit));
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(
+                findings[0].starts_with(&format!("{name}: measured")),
+                "{findings:?}"
+            );
+            assert!(findings[0].contains("not within a factor of"), "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn a_missed_aim_is_reported_though_the_documented_value_is_near() {
+        for (name, value, unit, aim) in [
+            ("ipvs.over_floor.2000x10", 1.31, "ratio", "1.3 or less"),
+            ("sync.latency", 60.0, "us", "under 60"),
+            ("sync.growth", 1.6, "ratio", "about 1"),
+        ] {
+            let findings = findings_with(figure(name, value, unit));
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(
+                findings[0].ends_with(&format!("misses the aim: {aim}")),
+                "{findings:?}"
+            );
+        }
+        // Both the value and the aim.
+        assert_eq!(findings_with(figure("ipvs.rate", 4e6, "messages/s")).len(), 2);
+        assert_eq!(findings_with(figure("sync.dumps", 1.0, "dumps")).len(), 2);
+    }
+
+    #[test]
+    fn a_figure_in_another_unit_is_reported() {
+        let findings = findings_with(figure("sync.latency", 44.0, "ms"));
+        assert_eq!(findings, ["sync.latency: measured in ms, documented in µs"]);
+    }
+
+    #[test]
+    fn figures_that_are_only_measured_or_only_documented_are_reported() {
+        let mut measured = equal();
+        measured.retain(|figure| figure.name != "sync.calls");
+        measured.push(figure("ipvs.new", 3.0, "ratio"));
+        let findings = documented().compare(&measured, None);
+        assert_eq!(
+            findings,
+            [
+                "ipvs.new: measured 3, not documented",
+                "sync.calls: documented 5018 calls, not measured"
+            ]
+        );
+        // Of another group than the requested one nothing is expected.
+        measured.retain(|figure| figure.group() == "ipvs" && figure.name != "ipvs.new");
+        assert!(documented().compare(&measured, Some("ipvs")).is_empty());
+    }
+
+    #[test]
+    fn invalid_rows_are_errors_that_show_the_row() {
+        for row in [
+            "| `ipvs.rate` | 1 |",
+            "| `ipvs.rate` | | |",
+            "| `ipvs.rate` | fast | |",
+            "| `ipvs.rate` | NaN | |",
+            "| `ipvs.rate` | 1, 2 | |",
+            "| `ipvs.rate` | 1 message each second | |",
+            "| `ipvs.rate` | 1 | 2 |",
+            "| `ipvs.rate` | 1 ms | 2 s or less |",
+            "| `ipvs.rate`, `other` | 1 | |",
+        ] {
+            let text = format!("{FACTOR_OF_RATIOS}1.5; {FACTOR_OF_UNITS}2.\n{row}\n");
+            let error = format!("{:#}", Documented::parse(&text).unwrap_err());
+            assert!(error.contains(row), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_two_rows_and_a_missing_factor_are_errors() {
+        let row = "| `ipvs.rate` | 1 | |\n";
+        let factors = format!("{FACTOR_OF_RATIOS}1.5; {FACTOR_OF_UNITS}2.\n");
+        assert!(Documented::parse(&format!("{factors}{row}{row}")).is_err());
+        assert!(Documented::parse(&format!("{FACTOR_OF_RATIOS}1.5\n{row}")).is_err());
+        assert!(Documented::parse(&format!("{FACTOR_OF_RATIOS}0.5; {FACTOR_OF_UNITS}2.\n{row}")).is_err());
+        assert!(Documented::parse(&factors).is_err());
+    }
+}
