@@ -3,10 +3,12 @@
 //! The rules of `KUBE-SERVICES` translate new connections before IPVS sees them. They stay, at the top of the chain, until everything that
 //! serves the Services in IPVS mode is in place, and are removed then with the chains that they jump to. If operations of some Services fail,
 //! only the rules of these stay: the others, and those of Services that do not exist any more, are removed by the next sync, with the chains of
-//! table `filter`. Established connections continue: connection tracking translates their packets without rules.
+//! table `filter`, and those that admit a client which source ranges do not admit any more. Established connections continue: connection tracking translates their packets without rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use kernlink_iptables_restore::matches::ConntrackState;
 use kernlink_iptables_restore::{Chain, ChainName, Edit, Match, Restore, Rule, Ruleset, Table};
 use kernlink_netfilter::{Jump, Owned, chain_name, comment_match, frontend_of_rule, removal};
@@ -24,6 +26,8 @@ pub(super) struct Former {
     /// Whether the next input that writes rules removes those of table `filter`.
     releases_filter: bool,
     nat: Vec<Edit>,
+    /// The sources that rules admit to frontends with source ranges.
+    admitted: BTreeMap<FrontendKey, Vec<IpNet>>,
 }
 
 impl Former {
@@ -48,8 +52,10 @@ impl Former {
             .filter(is_former)
             .cloned()
             .collect();
+        let admitted = services.iter().filter_map(|rule| admitted(saved, rule)).collect();
         let former = Self {
             services,
+            admitted,
             filter: edits(Table::Filter),
             releases_filter: false,
             nat: edits(Table::Nat),
@@ -95,17 +101,32 @@ impl Former {
 }
 
 impl Former {
-    /// Keeps only the rules of `KUBE-SERVICES` for frontends that IPVS does not serve. Returns whether there is anything to write: rules that are
-    /// not needed any more, or the chains of table `filter`, which reject and drop what is not translated.
+    /// Whether rules translate connections to a frontend of clients that these ranges do not admit.
+    pub(super) fn admits_others(&self, frontend: &FrontendKey, ranges: &[IpNet]) -> bool {
+        let is_in_range = |net: &IpNet| ranges.iter().any(|range| range.contains(net));
+        // Connections of the node to its load balancer may have this source.
+        let is_itself = |net: &IpNet| *net == IpNet::from(frontend.address);
+        let admitted = self.admitted.get(frontend);
+        admitted.is_none_or(|nets| nets.iter().any(|net| !is_itself(net) && !is_in_range(net)))
+    }
+
+    /// Keeps only the rules of `KUBE-SERVICES` for frontends that IPVS does not serve, except `revoked` ones. Returns whether there is anything to
+    /// write: rules that are not needed any more, or the chains of table `filter`, which reject and drop what is not translated.
     ///
     /// Does nothing if all frontends are served: then everything is removed together.
-    pub(super) fn release(&mut self, unserved: &BTreeSet<FrontendKey>) -> bool {
+    pub(super) fn release(
+        &mut self,
+        unserved: &BTreeSet<FrontendKey>,
+        revoked: &BTreeSet<FrontendKey>,
+    ) -> bool {
         let named: Vec<Option<FrontendKey>> = self.services.iter().map(frontend_of_rule).collect();
         let known: BTreeSet<FrontendKey> = named.iter().flatten().copied().collect();
         // Node ports have one rule for all.
         let has_others = !unserved.is_subset(&known);
-        let is_kept = |of: &Option<FrontendKey>| of.map_or(has_others, |of| unserved.contains(&of));
-        if !named.iter().any(is_kept) {
+        let is_kept = |of: &Option<FrontendKey>| {
+            of.map_or(has_others, |of| unserved.contains(&of) && !revoked.contains(&of))
+        };
+        if known.is_disjoint(revoked) && !named.iter().any(is_kept) {
             return false;
         }
         let before = self.services.len();
@@ -126,6 +147,35 @@ impl Former {
             self.filter.clear();
         }
     }
+}
+
+/// The frontend of a rule of `KUBE-SERVICES` with source ranges, and the sources that they admit.
+fn admitted(saved: &Ruleset, rule: &Rule) -> Option<(FrontendKey, Vec<IpNet>)> {
+    let firewall = rule.target.as_ref()?.chain()?;
+    if !firewall.as_str().starts_with("KUBE-FW-") {
+        return None;
+    }
+    let is_mark = |name: &ChainName| name.as_str().starts_with("KUBE-MARK-");
+    let mut sources = Vec::new();
+    for rule in saved.chain(Table::Nat, firewall)?.rules() {
+        let to = rule.target.as_ref().and_then(|target| target.chain());
+        if to.is_some_and(|to| !is_mark(to)) {
+            // Without a source it admits all.
+            sources.push(source(rule)?);
+        }
+    }
+    Some((frontend_of_rule(rule)?, sources))
+}
+
+/// The source of the packets that a rule matches. `None`: any.
+fn source(rule: &Rule) -> Option<IpNet> {
+    let text = rule.to_string();
+    let mut words = text.split_ascii_whitespace().take_while(|word| *word != "!");
+    words.find(|word| *word == "-s")?;
+    let word = words.next()?;
+    word.parse()
+        .ok()
+        .or_else(|| Some(IpNet::from(word.parse::<IpAddr>().ok()?)))
 }
 
 fn shared_chains(table: Table) -> &'static [&'static str] {

@@ -1,11 +1,12 @@
 //! The value of the chains of a family, and the rules in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use kernlink_dummylink::AddressKey;
 use kernlink_engine::table::Table;
-use kernlink_ipset::Entry;
+use kernlink_ipset::{Element, Entry, ProtocolPort};
 use kernlink_iptables_restore::{self as iptables_restore, Operation, Ruleset};
 use kernlink_netfilter::TABLES;
 use kernlink_services::{Event, Family, FrontendKey};
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::extensions;
 use crate::former::Former;
 use crate::rules::{self, RuleInputs};
-use crate::sets::SetId;
+use crate::sets::{SetId, of_virtual_server, protocol_port};
 use crate::virtual_servers::{frontend_of, key_of};
 
 /// The chains and jumps of one family.
@@ -122,11 +123,40 @@ impl State {
             return;
         }
         let unserved = self.unserved(family);
+        let revoked = self.revoked(family, &unserved);
         let chains = &mut self.chains[family.index()];
         let former = chains.former.as_deref_mut();
-        if former.is_some_and(|former| former.release(&unserved)) {
+        if former.is_some_and(|former| former.release(&unserved, &revoked)) {
             chains.is_dirty = true;
         }
+    }
+
+    /// Which of these frontends have source ranges that do not admit all clients that rules of iptables mode admit.
+    fn revoked(&self, family: Family, unserved: &BTreeSet<FrontendKey>) -> BTreeSet<FrontendKey> {
+        let sets = &self.entries[family.index()];
+        let firewall = &sets[SetId::LoadBalancerFirewall.index()];
+        let is_restricted = |frontend: &&FrontendKey| {
+            let entry = of_virtual_server(&key_of(frontend));
+            entry.is_some_and(|entry| firewall.is_desired(&entry))
+        };
+        let restricted: BTreeSet<&FrontendKey> = unserved.iter().filter(is_restricted).collect();
+        let former = self.chains[family.index()].former.as_deref();
+        let Some(former) = former.filter(|_| !restricted.is_empty()) else {
+            return BTreeSet::new();
+        };
+        let mut ranges: BTreeMap<(IpAddr, ProtocolPort), Vec<IpNet>> = BTreeMap::new();
+        for (entry, ()) in sets[SetId::LoadBalancerSourceCidr.index()].iter_desired() {
+            if let Element::IpPortNet { ip, port, net } = entry.element() {
+                let net = IpNet::new(net.address(), net.prefix_len()).ok();
+                ranges.entry((*ip, *port)).or_default().extend(net);
+            }
+        }
+        let is_revoked = |frontend: &&FrontendKey| {
+            let port = protocol_port(frontend.protocol, frontend.port);
+            let ranges = ranges.get(&(frontend.address, port));
+            former.admits_others(frontend, ranges.map_or(&[], |ranges| ranges))
+        };
+        restricted.into_iter().filter(is_revoked).copied().collect()
     }
 
     /// Whether the next sync removes rules of iptables mode.
