@@ -429,9 +429,10 @@ impl Tracer {
                         let address = nat.addresses.unwrap().first;
                         Verdict::Translate(SocketAddr::new(address, nat.ports.unwrap().range.first))
                     }
-                    // To the address of the node, which its link has.
+                    // To the address of the node.
                     Some(Target::Redirect(redirect)) => {
                         let own = self.addresses.difference(&self.virtual_ips);
+                        let own = own.filter(|address| !address.is_loopback());
                         let own = own.copied().find(|address| Family::of(*address) == family);
                         Verdict::Translate(SocketAddr::new(own.unwrap(), redirect.ports.unwrap().first))
                     }

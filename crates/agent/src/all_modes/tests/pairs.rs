@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
 use kernlink_proxier::ipvs_mode::ipvs::{ConnectionCounts, RealServer};
-use kernlink_services::{ObjectName, Protocol};
+use kernlink_services::{Ingress, ObjectName, Protocol, ServiceType};
 
 use self::tracer::{End, Packet, Tracer};
 use super::*;
@@ -31,19 +31,49 @@ struct Named(
     &'static str,
     u8,
     &'static [(&'static str, u16, Protocol)],
+    Reached,
 );
 
-/// The first Services, and one that is programmed after them.
-const SERVICES: [Named; 3] = [
-    Named("default", "kubernetes", 1, &[("https", 443, Protocol::Tcp)]),
+/// How a Service is reached from other hosts.
+#[derive(Clone, Copy, PartialEq)]
+enum Reached {
+    /// Not at all.
+    Inside,
+    /// At [`NODE_PORT`] and at an external IP.
+    Outside,
+    /// At an ingress IP, by the clients of one network.
+    Restricted,
+}
+
+const HTTP: &[(&str, u16, Protocol)] = &[("http", 80, Protocol::Tcp)];
+
+/// The first Services, and others that are programmed after them.
+const SERVICES: [Named; 5] = [
+    Named(
+        "default",
+        "kubernetes",
+        1,
+        &[("https", 443, Protocol::Tcp)],
+        Reached::Inside,
+    ),
     Named(
         "kube-system",
         "kube-dns",
         10,
         &[("dns", 53, Protocol::Udp), ("dns-tcp", 53, Protocol::Tcp)],
+        Reached::Inside,
     ),
-    Named("shop", "web", 80, &[("http", 80, Protocol::Tcp)]),
+    Named("shop", "web", 80, HTTP, Reached::Inside),
+    Named("shop", "open", 81, HTTP, Reached::Outside),
+    Named("shop", "restricted", 82, HTTP, Reached::Restricted),
 ];
+
+const NODE: [u8; 4] = [192, 0, 2, 10];
+const NODE_PORT: u16 = 30_080;
+const EXTERNAL_IP: [u8; 4] = [203, 0, 113, 9];
+const INGRESS_IP: [u8; 4] = [203, 0, 113, 1];
+const CLIENT: [u8; 4] = [192, 0, 2, 66];
+const ADMITTED_CLIENT: [u8; 4] = [198, 51, 100, 7];
 
 impl Named {
     fn address(&self) -> IpAddr {
@@ -59,13 +89,34 @@ impl Named {
     }
 
     fn changes_with(&self, endpoints: [IpAddr; 2]) -> [Change; 2] {
-        let Self(namespace, name, _, ports) = *self;
+        self.changes_of(endpoints, "198.51.100.0/24")
+    }
+
+    /// With these endpoints and source ranges.
+    fn changes_of(&self, endpoints: [IpAddr; 2], ranges: &str) -> [Change; 2] {
+        let Self(namespace, name, _, ports, reached) = *self;
         let mut service =
             Service::new(ObjectName::new(namespace, name)).with_cluster_ip(self.address().to_string());
         let mut slice = EndpointSlice::new(ObjectName::new(namespace, name), name, Family::Ipv4);
         for (name, number, protocol) in ports {
             service = service.with_port(Port::new(*name, *number).with_protocol(*protocol));
             slice = slice.with_port(EndpointPort::new(*name, 8_080).with_protocol(*protocol));
+        }
+        match reached {
+            Reached::Inside => {}
+            Reached::Outside => {
+                service.service_type = ServiceType::NodePort;
+                service.ports[0] = service.ports[0].clone().with_node_port(NODE_PORT);
+                service.external_ips = vec![IpAddr::from(EXTERNAL_IP).to_string()];
+            }
+            Reached::Restricted => {
+                service.service_type = ServiceType::LoadBalancer;
+                service.ingress = vec![Ingress {
+                    ip: IpAddr::from(INGRESS_IP).to_string(),
+                    ..Ingress::default()
+                }];
+                service.load_balancer_source_ranges = vec![ranges.to_owned()];
+            }
         }
         let [here, elsewhere] = endpoints;
         let slice = slice
@@ -77,20 +128,34 @@ impl Named {
         ]
     }
 
-    /// The first packet of a connection of each sender to each port: a pod of this node, another node, and this node.
+    /// The first packets of connections that are served: of a pod of this node, another host, and this node to each port, and those of clients
+    /// from outside.
     fn packets(&self) -> Vec<Packet> {
         let senders = [
             (Some("veth0"), [10, 244, 1, 99]),
-            (Some("eth0"), [192, 0, 2, 66]),
-            (None, [192, 0, 2, 10]),
+            (Some("eth0"), CLIENT),
+            (None, NODE),
         ];
         let ports = self.3.iter();
         let of_port = |(_, port, protocol): &(_, u16, Protocol)| {
             let to = SocketAddr::new(self.address(), *port);
             senders.map(|(input, source)| Packet::new(input, source.into(), to, *protocol))
         };
-        ports.flat_map(of_port).collect()
+        let mut packets: Vec<Packet> = ports.flat_map(of_port).collect();
+        match self.4 {
+            Reached::Inside => {}
+            Reached::Outside => {
+                packets.extend([(NODE, NODE_PORT), (EXTERNAL_IP, 80)].map(|to| from_outside(CLIENT, to)));
+            }
+            Reached::Restricted => packets.push(from_outside(ADMITTED_CLIENT, (INGRESS_IP, 80))),
+        }
+        packets
     }
+}
+
+fn from_outside(client: [u8; 4], (to, port): ([u8; 4], u16)) -> Packet {
+    let to = SocketAddr::new(to.into(), port);
+    Packet::new(Some("eth0"), client.into(), to, Protocol::Tcp)
 }
 
 /// A process in a mode with these Services, before its first sync.
@@ -131,32 +196,63 @@ impl Node {
         Tracer::of_kernel(&mut kernel)
     }
 
-    /// The packets to Services that do not reach one of these endpoints, or a port of this process that has endpoints.
+    /// The packets to Services that do not reach one of these endpoints, or a port of this process that has endpoints, and those that do
+    /// although source ranges do not admit the client.
     fn unserved(&self, services: &[(Named, [IpAddr; 2])]) -> Vec<String> {
         let tracer = self.tracer();
         let sockets = self.sockets.lock();
         let mut unserved = Vec::new();
         for (service, endpoints) in services {
-            let accepts = |at: SocketAddr| {
-                let of_service = at.port() == 8_080 && endpoints.contains(&at.ip());
-                let mut listeners = sockets.listeners.iter();
-                of_service
-                    || listeners
-                        .any(|(key, serving)| key.address.port() == at.port() && !serving.backends.is_empty())
-            };
-            for packet in service.packets() {
-                let end = tracer.trace(packet.clone());
-                let is_served = match &end {
+            let is_served = |packet: &Packet, end: &End| {
+                let accepts = |at: SocketAddr| {
+                    let of_service = at.port() == 8_080 && endpoints.contains(&at.ip());
+                    let mut listeners = sockets.listeners.iter();
+                    of_service
+                        || listeners.any(|(key, serving)| {
+                            let mut ranges = serving.source_ranges.iter();
+                            let is_admitted = serving.source_ranges.is_empty()
+                                || ranges.any(|range| range.contains(&packet.source));
+                            key.address.port() == at.port() && !serving.backends.is_empty() && is_admitted
+                        })
+                };
+                match end {
                     End::Served(by) => !by.is_empty() && by.iter().all(|served| accepts(served.endpoint())),
                     _ => false,
-                };
-                if !is_served {
+                }
+            };
+            let mut compare = |packet: Packet, expected: bool| {
+                let end = tracer.trace(packet.clone());
+                if is_served(&packet, &end) != expected {
                     let to = format!("{} {}", packet.destination, packet.protocol);
                     unserved.push(format!("{to} from {:?} {}: {end}", packet.input, packet.source));
                 }
+            };
+            for packet in service.packets() {
+                compare(packet, true);
+            }
+            if service.4 == Reached::Restricted {
+                compare(from_outside(CLIENT, (INGRESS_IP, 80)), false);
             }
         }
         unserved
+    }
+
+    /// Where the first packet of a client to the ingress IP ends; `None`: at a port of this process that does not admit it.
+    fn end_at_ingress(&self, client: [u8; 4]) -> Option<End> {
+        let end = self.tracer().trace(from_outside(client, (INGRESS_IP, 80)));
+        let sockets = self.sockets.lock();
+        let refuses = |at: SocketAddr| {
+            at.ip() == IpAddr::from(NODE)
+                && sockets.listeners.iter().all(|(key, serving)| {
+                    let ranges = &serving.source_ranges;
+                    key.address.port() != at.port()
+                        || !(ranges.is_empty()
+                            || ranges.iter().any(|range| range.contains(&IpAddr::from(client))))
+                })
+        };
+        let is_refused =
+            matches!(&end, End::Served(by) if by.iter().all(|served| refuses(served.endpoint())));
+        (!is_refused).then_some(end)
     }
 
     fn assert_served(&self, when: &str) {
@@ -190,7 +286,7 @@ impl Node {
         let tracer = self.tracer();
         for (server, real) in connections {
             let to = SocketAddr::new(server.address().unwrap(), server.port().unwrap());
-            let packet = Packet::new(Some("eth0"), [192, 0, 2, 66].into(), to, Protocol::Tcp);
+            let packet = Packet::new(Some("eth0"), ADMITTED_CLIENT.into(), to, Protocol::Tcp);
             assert!(tracer.continues(&packet, real), "{when}: {server} {real}");
         }
     }
@@ -305,8 +401,8 @@ fn what_two_modes_serve_is_served_after_every_operation_of_the_change_and_after_
     }
 }
 
-/// What a mode writes for the last Service, each of which may be refused.
-fn written_for_web(mode: &str) -> &'static [&'static str] {
+/// What a mode writes for `shop/web`, or for addresses of `shop/open`, each of which may be refused.
+fn written_for(mode: &str) -> &'static [&'static str] {
     match mode {
         "ipvs" => &[
             "KERNLINK-VS 10.96.0.80",
@@ -314,11 +410,21 @@ fn written_for_web(mode: &str) -> &'static [&'static str] {
             "-A -t 10.96.0.80",
             "-a -t 10.96.0.80",
             "address replace 10.96.0.80",
+            "-A -t 203.0.113.9:80",
+            "KUBE-EXTERNAL-IP 203.0.113.9",
+            "-A -t 192.0.2.10:30080",
+            "KUBE-NODE-PORT-TCP 30080",
         ],
-        "iptables" => &["KUBE-SERVICES -d 10.96.0.80"],
+        "iptables" => &[
+            "KUBE-SERVICES -d 10.96.0.80",
+            "KUBE-SERVICES -d 203.0.113.9",
+            "--dport 30080",
+        ],
         _ => &[
             "KUBE-PORTALS-CONTAINER -d 10.96.0.80",
             "KUBE-PORTALS-HOST -d 10.96.0.80",
+            "KUBE-PORTALS-CONTAINER -d 203.0.113.9",
+            "KUBE-NODEPORT-CONTAINER -p tcp",
         ],
     }
 }
@@ -331,6 +437,10 @@ fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Proc
     let mut process = start(&node, next);
     for sync in 0..12 {
         let synced = process.sync();
+        assert!(
+            !synced.is_success(),
+            "{first} to {next}, {refused} is not written"
+        );
         node.assert_served(&format!(
             "{first} to {next}, {refused}, after {sync} syncs\n{}",
             synced.plan
@@ -344,7 +454,7 @@ fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Proc
 fn refusals() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     let pairs = pairs().filter(|(first, _)| *first != "userspace");
     pairs.flat_map(|(first, next)| {
-        let refused = written_for_web(next).iter();
+        let refused = written_for(next).iter();
         refused.map(move |refused| (first, next, *refused))
     })
 }
@@ -377,7 +487,13 @@ fn only_a_service_that_the_next_mode_cannot_program_is_served_by_the_mode_before
     for (first, next, refused) in refusals() {
         let when = format!("{first} to {next}, {refused}");
         let (node, mut process) = with_a_refused_service(first, next, refused);
-        assert_eq!(node.served_in(first), BTreeSet::from([80]), "{when}");
+        let served = node.served_in(first);
+        if refused.contains("10.96.0.80") {
+            assert_eq!(served, BTreeSet::from([80]), "{when}");
+        } else {
+            // Of one of its addresses, perhaps.
+            assert!(served.is_subset(&BTreeSet::from([81])), "{when}: {served:?}");
+        }
         // Changes of all others apply.
         let dns = SERVICES[1];
         let replaced = [[10, 244, 1, 200], [10, 244, 2, 200]].map(IpAddr::from);
@@ -400,21 +516,72 @@ fn only_a_service_that_the_next_mode_cannot_program_is_served_by_the_mode_before
     }
 }
 
+/// What a mode writes for the ingress IP.
+fn written_for_ingress(mode: &str) -> &'static [&'static str] {
+    match mode {
+        "ipvs" => &[
+            "-A -t 203.0.113.1:80",
+            "KERNLINK-VS 203.0.113.1",
+            "KUBE-LOAD-BALANCER 203.0.113.1",
+            "KUBE-LOAD-BALANCER-FW 203.0.113.1",
+            "KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1",
+        ],
+        "iptables" => &["KUBE-SERVICES -d 203.0.113.1", "KUBE-FW-"],
+        _ => &["KUBE-PORTALS-CONTAINER -d 203.0.113.1"],
+    }
+}
+
+#[test]
+fn a_client_that_source_ranges_do_not_admit_is_not_served_while_operations_fail() {
+    for (first, next) in pairs() {
+        for refused in written_for_ingress(next) {
+            let (node, connections) = served_by(first);
+            node.connect(&connections, 0);
+            *node.process.1.lock().unwrap() = Some((*refused).to_owned());
+            let mut process = start(&node, next);
+            let assert_excluded = |process: &mut Process, clients: &[[u8; 4]]| {
+                for _ in 0..6 {
+                    let synced = process.sync();
+                    process.now += Duration::from_secs(2);
+                    for client in clients {
+                        let end = node.end_at_ingress(*client);
+                        assert!(
+                            !matches!(end, Some(End::Served(_))),
+                            "{first} to {next}, {refused}: {client:?} ends at {end:?}\n{}",
+                            synced.plan
+                        );
+                    }
+                }
+            };
+            assert_excluded(&mut process, &[CLIENT]);
+            // The ranges change: the client that they admitted is excluded too.
+            let restricted = SERVICES[4];
+            for change in restricted.changes_of(restricted.endpoints(), "198.51.100.128/25") {
+                process.proxier.change(SourceId(0), change);
+            }
+            process.sync();
+            process.now += Duration::from_secs(2);
+            assert_excluded(&mut process, &[CLIENT, ADMITTED_CLIENT]);
+        }
+    }
+}
+
 #[test]
 fn a_deleted_service_that_the_next_mode_could_not_program_is_not_served_by_the_mode_before_it() {
     for (first, next, refused) in refusals() {
         let when = format!("{first} to {next}, {refused}");
         let (node, mut process) = with_a_refused_service(first, next, refused);
-        let name = ObjectName::new("shop", "web");
-        let deleted = Change::Services(ObjectChange::Delete(name));
-        process.proxier.change(SourceId(0), deleted);
+        for name in ["web", "open"] {
+            let deleted = ObjectChange::Delete(ObjectName::new("shop", name));
+            process.proxier.change(SourceId(0), Change::Services(deleted));
+        }
         for _ in 0..20 {
             process.now += Duration::from_secs(6);
             process.sync();
         }
         assert_eq!(node.served_in(first), BTreeSet::new(), "{when}");
         let others = SERVICES.map(|service| (service, service.endpoints()));
-        let unserved = node.unserved(&others[..2]);
+        let unserved = node.unserved(&[others[0], others[1], others[4]]);
         assert!(unserved.is_empty(), "{when}: {unserved:#?}");
     }
 }
