@@ -65,6 +65,10 @@ fn each_check_finds_a_defect() {
             &["changes_in_turn_equal_a_new_node"],
         ),
         (
+            Defect::DeletesToReplace,
+            &["all_but_a_refused_change_is_executed"],
+        ),
+        (
             Defect::OpensBeforeItRestricts,
             &["any_first_change_may_be_the_last_of_a_process"],
         ),

@@ -146,6 +146,16 @@ impl Cluster {
         }
     }
 
+    /// Requests to a frontend: from a pod, from a host that source ranges admit, and from the node.
+    pub(super) fn requests(frontend: FrontendKey) -> [Request; 3] {
+        let (pod, host) = match frontend.family() {
+            Family::Ipv4 => (POD, ADMITTED),
+            Family::Ipv6 => (POD_IPV6, ADMITTED_IPV6),
+        };
+        let clients = [Client::Host(pod), Client::Host(host), Client::Node];
+        clients.map(|client| Request { frontend, client })
+    }
+
     /// The full list of all objects.
     #[must_use]
     pub fn all(&self) -> Vec<Change> {

@@ -240,6 +240,8 @@ pub(super) fn converged<'a, F: Fixture>(fixture: &'a F, cluster: &Cluster, about
 pub(super) struct Expected {
     requests: Vec<Request>,
     endpoints: Vec<BTreeSet<SocketAddr>>,
+    /// Those that must be served by any of these endpoints, and by no other.
+    kept: Vec<(Request, BTreeSet<SocketAddr>)>,
 }
 
 impl Expected {
@@ -248,7 +250,11 @@ impl Expected {
         let services = <F::DataPath as DataPath>::services_config(&fixture.config()).clone();
         let expected = Cluster::stable(&services.families).expected().into_iter();
         let (requests, endpoints) = expected.filter(|(request, _)| fixture.serves(request)).unzip();
-        Self { requests, endpoints }
+        Self {
+            requests,
+            endpoints,
+            kept: Vec::new(),
+        }
     }
 
     /// Those that must not be served, and none else.
@@ -258,7 +264,11 @@ impl Expected {
             .filter(|(_, endpoints)| endpoints.is_empty())
             .map(|(request, _)| (*request, BTreeSet::new()))
             .unzip();
-        Self { requests, endpoints }
+        Self {
+            requests,
+            endpoints,
+            kept: Vec::new(),
+        }
     }
 
     /// Also that a client is not served that the frontend does not admit: one that is restricted after a change, and was not open before it.
@@ -282,13 +292,45 @@ impl Expected {
         }
     }
 
+    /// Also that a frontend of a Service that changes is served during a change by endpoints that serve it before or after it, if any do before and after it.
+    pub(super) fn keep<F: Fixture>(&mut self, before: &Process<'_, F>, after: &Process<'_, F>) {
+        let later = after.proxier.services();
+        for frontend in before.proxier.services().frontends() {
+            let is_changed = later.frontend(&frontend.key).is_some_and(|later| {
+                let names = [frontend.owner, later.owner].map(|owner| &owner.key.name);
+                names[0] == names[1] && frontend.owner != later.owner
+            });
+            if !is_changed {
+                continue;
+            }
+            for request in Cluster::requests(frontend.key) {
+                let hosts = [&before.host, &after.host];
+                let [before, after] = hosts.map(|host| host.served(&[request]).pop().unwrap_or_default());
+                if !before.is_empty() && !after.is_empty() {
+                    self.kept.push((request, &before | &after));
+                }
+            }
+        }
+    }
+
     /// The first request that is not served as it must be, or what the fixture found.
     fn problem(&self, host: &impl Host) -> Option<String> {
-        let served = host.served(&self.requests);
-        let requests = self.requests.iter().zip(&self.endpoints).zip(&served);
-        let mut wrong = requests.filter(|((_, expected), served)| expected != served);
-        let wrong = wrong.next().map(|((request, expected), served)| {
-            format!("{request}: served by {served:?} instead of {expected:?}")
+        let kept = self.kept.iter().map(|(request, _)| *request);
+        let requests: Vec<Request> = self.requests.iter().copied().chain(kept).collect();
+        let exact = self.endpoints.iter().map(|endpoints| (endpoints, true));
+        let permitted = self.kept.iter().map(|(_, endpoints)| (endpoints, false));
+        let served = host.served(&requests);
+        let mut requests = requests.iter().zip(exact.chain(permitted)).zip(&served);
+        let wrong = requests.find(|((_, (endpoints, is_exact)), served)| {
+            if *is_exact {
+                endpoints != served
+            } else {
+                served.is_empty() || !served.is_subset(endpoints)
+            }
+        });
+        let wrong = wrong.map(|((request, (endpoints, is_exact)), served)| {
+            let of = if is_exact { "" } else { "some of " };
+            format!("{request}: served by {served:?} instead of {of}{endpoints:?}")
         });
         wrong.or_else(|| host.problems().into_iter().next())
     }

@@ -63,6 +63,8 @@ pub(crate) enum Defect {
     ComparesEverything,
     /// Every forward is deleted and added if one changes.
     RebuildsForEachChange,
+    /// A forward that changes is deleted and added.
+    DeletesToReplace,
     /// Restrictions apply after the forward exists.
     OpensBeforeItRestricts,
 }

@@ -139,6 +139,7 @@ impl State {
             return;
         }
         let rebuilds = self.has(Defect::RebuildsForEachChange);
+        let deletes = rebuilds || self.has(Defect::DeletesToReplace);
         let mut written: BTreeMap<IpAddr, Vec<Need<Key>>> = BTreeMap::new();
         let mut withdrawn = Vec::new();
         for forward in self.forwards.differences() {
@@ -147,7 +148,7 @@ impl State {
             let operation = match (forward.desired, forward.observed) {
                 (Some(desired), None) => Operation::Add(key, desired.clone()),
                 (Some(desired), Some(observed)) if desired != observed || writes_all || rebuilds => {
-                    if rebuilds {
+                    if deletes {
                         let (delete, subject) = (Operation::Delete(key), forward.subject.clone());
                         let delete =
                             plan.push(Phase::WriteForwards, Key::Forward(key), subject, delete, needs);
@@ -184,7 +185,7 @@ impl State {
                 operation,
                 needs,
             );
-            if forward.observed.is_none() || rebuilds {
+            if forward.observed.is_none() || deletes {
                 written.entry(key.address).or_default().push(step);
             }
         }
