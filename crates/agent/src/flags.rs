@@ -2,6 +2,7 @@
 
 mod kube_proxy;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::IpAddr;
@@ -54,11 +55,12 @@ What to do instead of running until SIGTERM or SIGINT:
 
 Servers, as IP:port; `none` for no server:
   --healthz-bind-address A       /healthz and /livez; default: 0.0.0.0:10256
-  --metrics-bind-address A       /metrics, /healthz, /proxyMode, /configz; default: 127.0.0.1:10249
+  --metrics-bind-address A       /metrics, /healthz, /proxyMode, /configz, /statusz, /flagz; default: 127.0.0.1:10249
 
 Log, on standard error:
   --logging-format text|json     default: text
   -v, --v N                      0 to 3: information; 4: debug output; 6: traces; default: 0
+  SIGUSR1 makes the running agent log one level more, SIGUSR2 one level less.
 
 As in kube-proxy, with the field of the configuration file that they replace:
   --proxy-mode MODE              mode: iptables, ipvs or userspace; default: iptables
@@ -214,6 +216,43 @@ impl Flags {
                 return Ok(flags);
             }
         }
+    }
+
+    /// The flags that have values, by name, and those values.
+    #[must_use]
+    pub fn values(&self) -> BTreeMap<String, String> {
+        fn list<T: fmt::Display>(items: &[T]) -> Option<String> {
+            let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+            (!items.is_empty()).then(|| items.join(","))
+        }
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let own = [
+            ("watch", path(&self.watch)),
+            ("config", path(&self.config)),
+            ("master", self.master.clone()),
+            ("in-cluster", Some(self.is_in_cluster.to_string())),
+            ("all-nodes", Some(self.has_all_nodes.to_string())),
+            ("node-ip", list(&self.node_ips)),
+            ("pod-cidr", list(&self.pod_cidrs)),
+            ("zone", self.zone.clone()),
+            ("ip-families", list(&self.families)),
+            ("first-services", self.first_services.as_deref().and_then(list)),
+            ("logging-format", Some(self.log_format.to_string())),
+            ("v", Some(log::verbosity(self.log_level).to_string())),
+        ];
+        let own = own
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let of_kube_proxy = self.overrides.iter().map(|(flag, value)| {
+            let value = match value {
+                OverrideValue::Text(text) => text.clone(),
+                OverrideValue::List(items) => items.join(","),
+                OverrideValue::Number(number) => number.to_string(),
+                OverrideValue::Bool(value) => value.to_string(),
+            };
+            (flag.name.to_owned(), value)
+        });
+        own.chain(of_kube_proxy).collect()
     }
 
     fn flag(&mut self, name: &str, parser: &mut Parser) -> Result<(), InvalidFlags> {

@@ -17,6 +17,7 @@ pub mod all_modes;
 pub mod cleanup;
 pub mod cluster;
 mod cluster_objects;
+pub mod configuration_file;
 pub mod exit;
 pub mod flags;
 pub mod folder;

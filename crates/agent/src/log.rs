@@ -1,8 +1,15 @@
 //! The log: one line for each event, on standard error.
 
+use std::fmt;
 use std::io;
+use std::sync::OnceLock;
 
 use tracing::Level;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, fmt as lines};
 
 /// The format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +33,15 @@ impl Format {
     }
 }
 
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Text => "text",
+            Format::Json => "json",
+        })
+    }
+}
+
 /// The level of kube-proxy's `--v`: 4 and more is debug output, 6 and more traces.
 #[must_use]
 pub fn level(verbosity: u8) -> Level {
@@ -36,18 +52,66 @@ pub fn level(verbosity: u8) -> Level {
     }
 }
 
+/// The lowest verbosity that has a level.
+#[must_use]
+pub fn verbosity(level: Level) -> u8 {
+    match level {
+        Level::TRACE => 6,
+        Level::DEBUG => 4,
+        _ => 0,
+    }
+}
+
+/// The level of the log of this process, after [`start`].
+static CURRENT: OnceLock<Handle<LevelFilter, Registry>> = OnceLock::new();
+
+/// The levels of the log, from the least to the most output.
+const LEVELS: [LevelFilter; 3] = [LevelFilter::INFO, LevelFilter::DEBUG, LevelFilter::TRACE];
+
 /// Sends the log of this process to standard error. Has no effect if the process has a log already.
 pub fn start(format: Format, level: Level) {
-    let log = tracing_subscriber::fmt()
-        .with_max_level(level)
+    let (filter, handle) = reload::Layer::new(LevelFilter::from_level(level));
+    let layer = lines::layer()
         .with_target(false)
         .with_ansi(false)
         // They are printed on standard error, which is what failed: the program would panic if the reader of its log has ended.
         .log_internal_errors(false)
         .with_writer(io::stderr);
     // It fails if the embedding program has set another log, which then receives the events.
-    let _ = match format {
-        Format::Text => log.try_init(),
-        Format::Json => log.json().flatten_event(true).try_init(),
+    let started = match format {
+        Format::Text => tracing_subscriber::registry().with(filter).with(layer).try_init(),
+        Format::Json => tracing_subscriber::registry()
+            .with(filter)
+            .with(layer.json().flatten_event(true))
+            .try_init(),
     };
+    if started.is_ok() {
+        // It is empty: there is one log.
+        let _ = CURRENT.set(handle);
+    }
+}
+
+/// Logs more, or less, by one level: information, debug output, traces. Returns the level; `None` if the embedding program has the log.
+pub fn change_level(is_more: bool) -> Option<LevelFilter> {
+    let handle = CURRENT.get()?;
+    let now = handle.clone_current()?;
+    let position = LEVELS.iter().position(|level| *level >= now).unwrap_or_default();
+    let next = if is_more {
+        position + 1
+    } else {
+        position.saturating_sub(1)
+    };
+    let level = LEVELS[next.min(LEVELS.len() - 1)];
+    handle.reload(level).ok()?;
+    Some(level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_sorted() {
+        assert!(LEVELS.is_sorted());
+    }
 }

@@ -1,5 +1,6 @@
 //! What the agent does, from the command line and kube-proxy's configuration file.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::fs;
@@ -16,6 +17,7 @@ use kernlink_proxier::any_mode;
 
 use crate::all_modes::{AllModes, Config, Mode};
 use crate::cluster::{self, Access};
+use crate::configuration_file::ConfigurationFile;
 use crate::flags::{Action, Flags, KubeProxyFlag};
 
 /// The settings of an agent.
@@ -33,6 +35,10 @@ pub struct Settings {
     pub healthz: Option<SocketAddr>,
     /// The address of the metrics server. `None`: no server.
     pub metrics: Option<SocketAddr>,
+    /// The flags of the command line with their values, for `/flagz`.
+    pub flags: BTreeMap<String, String>,
+    /// The configuration file as it was read. `None`: there is none.
+    pub read_file: Option<ConfigurationFile>,
 }
 
 /// The configuration is invalid, or not there.
@@ -82,7 +88,7 @@ impl Settings {
     /// # Errors
     /// Everything that is invalid.
     pub fn new(flags: &Flags) -> Result<Self, InvalidSettings> {
-        let mut file = read_file(flags)?;
+        let (mut file, read_file) = read_file(flags)?;
         let mut problems = Vec::new();
         if file.hostname_override.is_empty() {
             match nix::unistd::gethostname().map(|name| name.to_string_lossy().trim().to_lowercase()) {
@@ -151,6 +157,8 @@ impl Settings {
             config,
             folder: flags.watch.clone(),
             cluster,
+            flags: flags.values(),
+            read_file,
         })
     }
 }
@@ -186,7 +194,8 @@ fn access(flags: &Flags, file: &KubeProxyConfiguration, problems: &mut Vec<Strin
     Some(access)
 }
 
-fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
+fn read_file(flags: &Flags) -> Result<(KubeProxyConfiguration, Option<ConfigurationFile>), InvalidSettings> {
+    let mut read = None;
     let (name, text) = match &flags.config {
         None => ("command line".to_owned(), EMPTY_FILE.to_owned()),
         Some(path) => {
@@ -203,6 +212,7 @@ fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
                     path.display()
                 )));
             }
+            read = Some(ConfigurationFile::new(path, text.as_bytes()));
             (path.display().to_string(), text)
         }
     };
@@ -216,7 +226,7 @@ fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
             value: value.clone(),
         })
         .collect();
-    read_with(&name, &text, &overrides).map_err(|error| {
+    let configuration = read_with(&name, &text, &overrides).map_err(|error| {
         let problems = error.problems.iter().map(|problem| {
             let field = name_of(&problem.field, flags);
             if field == problem.field {
@@ -226,7 +236,8 @@ fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
             }
         });
         InvalidSettings::new(problems.collect())
-    })
+    })?;
+    Ok((configuration, read))
 }
 
 /// The flag that gave a field its value, or without a file could give it one; otherwise the field.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kernlink_proxier::Runner;
 use kernlink_proxier::health::{Health, Response, service_health};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, AccountingCollector};
-use kernlink_proxier::metrics::prometheus::Registry;
+use kernlink_proxier::metrics::prometheus::{IntGaugeVec, Opts, Registry};
 use kernlink_proxier::metrics::{Metrics, prometheus};
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Family, HealthCheck};
@@ -40,6 +40,29 @@ pub(crate) struct State {
     traffic: Traffic,
 }
 
+/// Adds the metric with the version of the program. Its labels are those of Kubernetes' components; those of Go have what corresponds to them.
+fn add_build_info(registry: &Registry) -> Result<(), prometheus::Error> {
+    let options = Opts::new(
+        "kubernetes_build_info",
+        "[ALPHA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, \
+         and compiler from which the component was built, and platform on which it is running.",
+    );
+    let version = format!("v{}", env!("CARGO_PKG_VERSION"));
+    let platform = format!("linux/{}", std::env::consts::ARCH);
+    let labels = [
+        ("major", env!("CARGO_PKG_VERSION_MAJOR")),
+        ("minor", env!("CARGO_PKG_VERSION_MINOR")),
+        ("git_version", version.as_str()),
+        ("compiler", "rustc"),
+        ("platform", platform.as_str()),
+    ];
+    let names: Vec<&str> = labels.iter().map(|(name, _)| *name).collect();
+    let values: Vec<&str> = labels.iter().map(|(_, value)| *value).collect();
+    let gauge = IntGaugeVec::new(options, &names)?;
+    gauge.with_label_values(&values).set(1);
+    registry.register(Box::new(gauge))
+}
+
 /// Access to the state. A thread that panicked leaves it valid, since each change of it is a single one.
 pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,6 +76,7 @@ impl State {
         let traffic = Traffic::new()?;
         traffic.register(metrics.registry())?;
         let stale = Stale::new(metrics.registry())?;
+        add_build_info(metrics.registry())?;
         Ok(Self {
             sync_period: config.sync_period(),
             families: config.services().families.iter().copied().collect(),

@@ -22,6 +22,15 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// The Service, if it is one.
+    #[must_use]
+    pub fn service(&self) -> Option<&ObjectName> {
+        match self {
+            Subject::Service(name) => Some(name),
+            Subject::Node | Subject::DataPath => None,
+        }
+    }
+
     /// A Service; the data path without one.
     #[must_use]
     pub fn of(service: Option<&ObjectName>) -> Self {

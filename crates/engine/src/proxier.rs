@@ -452,8 +452,13 @@ impl<M: DataPath> Proxier<M> {
                 Outcome::Done => self.retries.succeed(&step.key),
                 Outcome::Failed(error) => {
                     let is_unknown = M::is_outcome_unknown(error);
-                    self.retries
-                        .fail(&step.key, step.operation.clone(), is_unknown, now);
+                    self.retries.fail(
+                        &step.key,
+                        step.operation.clone(),
+                        step.subject.service(),
+                        is_unknown,
+                        now,
+                    );
                 }
                 Outcome::Skipped { .. } => {}
             }
@@ -535,6 +540,12 @@ impl<M: DataPath> Proxier<M> {
     /// The kernel objects whose operations failed and are retried, in no particular order. [`Synced::waiting`] is their number.
     pub fn waiting(&self) -> impl Iterator<Item = &M::Key> {
         self.retries.keys()
+    }
+
+    /// The number of Services of which an operation failed and is retried: they are not served, or not as they should be.
+    #[must_use]
+    pub fn failing_services(&self) -> usize {
+        self.retries.services().collect::<BTreeSet<_>>().len()
     }
 
     /// The counters of work since the proxier was made.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
 use kernlink_base::Backoff;
+use kernlink_services::ObjectName;
 
 /// The delay used where `Instant` cannot represent the time after a longer one.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -30,6 +31,8 @@ struct Record<K, O> {
     /// Whether the operation may have been executed nevertheless: its object is to be read again.
     is_unknown: bool,
     failures: u32,
+    /// The Service that the operation is for, if it is for one.
+    service: Option<ObjectName>,
     /// The failed operation. Another operation on the key does not wait.
     operation: O,
     /// Keys whose operations were skipped because this one failed.
@@ -91,7 +94,14 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
     }
 
     /// Records that an operation on a key failed.
-    pub(crate) fn fail(&mut self, key: &K, operation: O, is_unknown: bool, now: Instant) {
+    pub(crate) fn fail(
+        &mut self,
+        key: &K,
+        operation: O,
+        service: Option<&ObjectName>,
+        is_unknown: bool,
+        now: Instant,
+    ) {
         let before = self.records.remove(key);
         if let Some(before) = &before {
             self.queue.remove(&(before.due, key.clone()));
@@ -111,6 +121,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             is_due: false,
             is_unknown,
             failures,
+            service: service.cloned(),
             operation,
             dependents: same.map(|before| before.dependents).unwrap_or_default(),
         };
@@ -215,6 +226,11 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         self.queue.first().map(|(due, _)| *due)
     }
 
+    /// The Services whose operations failed, each as often as it has failed operations.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.records.values().filter_map(|record| record.service.as_ref())
+    }
+
     /// The keys whose operations failed.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.records.keys()
@@ -234,7 +250,7 @@ mod tests {
     fn only_the_operation_that_failed_waits() {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
-        retries.fail(&1, 'a', false, now);
+        retries.fail(&1, 'a', None, false, now);
         assert!(retries.is_waiting(&1, &'a'));
         assert!(!retries.is_waiting(&1, &'b'));
         assert!(!retries.is_waiting(&2, &'a'));
@@ -250,7 +266,7 @@ mod tests {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
         for key in 0..10 {
-            retries.fail(&key, 'a', false, now);
+            retries.fail(&key, 'a', None, false, now);
         }
         let times: BTreeSet<Instant> = retries.queue.iter().map(|(due, _)| *due).collect();
         assert_eq!(times.len(), 10);
@@ -260,14 +276,14 @@ mod tests {
     fn dependents_fall_due_with_what_they_depend_on() {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
-        retries.fail(&1, 'a', false, now);
+        retries.fail(&1, 'a', None, false, now);
         retries.depend(&1, 2);
         // 3 depends on a dependent; 8 depends on a key without a record.
         retries.depend(&2, 3);
         retries.depend(&7, 8);
         let due = retries.next().unwrap();
         assert_eq!(retries.take_due(due), (vec![1], vec![2, 3, 8]));
-        retries.fail(&1, 'a', false, due);
+        retries.fail(&1, 'a', None, false, due);
         retries.depend(&1, 2);
         assert_eq!(retries.dependents_of(|key| *key == 1), [2]);
     }

@@ -114,6 +114,16 @@ fn a_refused_virtual_server_does_not_make_its_family_unhealthy() {
         .map(|(class, number)| (class.kind, *number))
         .collect();
     assert_eq!(waiting, [("virtual_server", 1)]);
+    assert_eq!((status.failing_services, status.conflicts), (1, 0));
+    // A third Service has an address of the second one, as an external IP.
+    let mut other = service("other", "10.96.0.3");
+    other.external_ips = vec!["10.96.0.2".to_owned()];
+    recorded.upsert(other);
+    faults.end();
+    recorded.pass(1000);
+    recorded.sync();
+    let status = recorded.status();
+    assert_eq!((status.failing_services, status.conflicts), (0, 1));
 }
 
 #[test]

@@ -153,6 +153,12 @@ impl Services {
         self.arbitration.frontend(key)
     }
 
+    /// The number of frontend keys that several service ports define: one of them owns the key, and is served.
+    #[must_use]
+    pub fn number_of_conflicts(&self) -> usize {
+        self.arbitration.conflicting()
+    }
+
     /// All frontend keys with their owners, in no particular order.
     pub fn frontends(&self) -> impl Iterator<Item = ArbitratedFrontend<'_>> {
         self.arbitration.frontends()

@@ -19,6 +19,7 @@ mod kube_proxy_place;
 mod load_balancer;
 mod mode_round_trip;
 mod object_fields;
+mod pages;
 mod privileges;
 mod service_manager;
 mod support;

@@ -167,10 +167,12 @@ impl Connection {
             .body(body)
             .map_err(|error| Failure::Invalid(describe_chain(&error)))?;
         let method = request.method().clone();
+        let start = Instant::now();
         let answer = tokio::time::timeout(self.limits.answer, client.send(request)).await;
         let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
         let code = code.map(|answer| answer.status().as_u16());
-        self.traffic.on_request(method.as_str(), &host, code);
+        self.traffic
+            .on_request(method.as_str(), &host, code, start.elapsed());
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {

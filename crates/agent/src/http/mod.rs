@@ -3,7 +3,7 @@
 //! | server | paths |
 //! | --- | --- |
 //! | health, `healthzBindAddress` | `/healthz`, `/livez` |
-//! | metrics, `metricsBindAddress` | `/metrics`, `/healthz`, `/proxyMode`, `/configz` |
+//! | metrics, `metricsBindAddress` | `/metrics`, `/healthz`, `/proxyMode`, `/configz`, `/statusz`, `/flagz` |
 //! | a health-check node port of a Service | every path |
 //!
 //! The answers are those of kube-proxy 1.36. A server that cannot listen tries again every 5 seconds; with `bindAddressHardFail` the agent
@@ -14,6 +14,7 @@
 
 mod checks;
 mod connections;
+mod pages;
 mod server;
 
 use std::io;
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -36,6 +38,8 @@ use self::checks::Listeners;
 use self::connections::{Connections, MAX_CONNECTIONS};
 use self::server::{Routes, Server};
 use crate::agent::Message;
+use crate::configuration_file::ConfigurationWatch;
+use crate::log;
 use crate::print;
 use crate::settings::Settings;
 use crate::signals;
@@ -50,6 +54,19 @@ pub(crate) struct Servers {
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// The paths of the metrics server.
+const PATHS: &[&str] = &[
+    "/configz",
+    "/flagz",
+    "/healthz",
+    "/metrics",
+    "/proxyMode",
+    "/statusz",
+];
+
+/// The time between comparisons of the configuration file with the one that was read.
+const CONFIGURATION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The answer to a request.
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -66,6 +83,14 @@ impl Servers {
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let signals = signals::register(&runtime)?;
+        let levels = signals::register_levels(&runtime)?;
+        let file = match settings.read_file.clone() {
+            Some(read) => {
+                let watch = ConfigurationWatch::new(read, state::lock(&state).registry());
+                Some(watch.map_err(io::Error::other)?)
+            }
+            None => None,
+        };
         let connections = Connections::new(MAX_CONNECTIONS, state::lock(&state).registry());
         let connections = connections.map_err(io::Error::other)?;
         let listeners = Arc::new(Listeners::default());
@@ -76,6 +101,10 @@ impl Servers {
             .name("kernlink-http".to_owned())
             .spawn(move || {
                 start(&runtime, servers, &connections, signals, &sender);
+                change_levels(&runtime, levels);
+                if let Some(file) = file {
+                    runtime.spawn(watch_configuration(file));
+                }
                 runtime.spawn(checks::serve(listeners, state, connections));
                 // It returns when the other end is dropped.
                 let _ = runtime.block_on(stopped.changed());
@@ -124,6 +153,30 @@ fn start(
     }
 }
 
+/// Changes the level of the log with each signal.
+fn change_levels(runtime: &Runtime, levels: [(bool, Signal); 2]) {
+    for (is_more, mut signal) in levels {
+        runtime.spawn(async move {
+            while signal.recv().await.is_some() {
+                if let Some(level) = log::change_level(is_more) {
+                    tracing::info!("the log has the level {level} from now on");
+                }
+            }
+        });
+    }
+}
+
+/// Reports changes of the configuration file until the future is dropped.
+async fn watch_configuration(mut file: ConfigurationWatch) {
+    let mut interval = tokio::time::interval(CONFIGURATION_INTERVAL);
+    loop {
+        interval.tick().await;
+        if let Some(line) = file.compare() {
+            tracing::warn!("{line}");
+        }
+    }
+}
+
 /// The health and the metrics server.
 fn servers(settings: &Settings, state: &Arc<Mutex<State>>, sender: &Sender<Message>) -> Vec<Server> {
     let of_health = Arc::clone(state);
@@ -138,6 +191,7 @@ fn servers(settings: &Settings, state: &Arc<Mutex<State>>, sender: &Sender<Messa
         "kubeproxy.config.k8s.io": print::configuration_value(&settings.file)
     });
     let configuration = configuration.to_string();
+    let (flags, started) = (pages::flagz(&settings.flags), SystemTime::now());
     let page: Routes = Arc::new(move |path| match path {
         "/metrics" => match state::lock(&of_metrics).metrics() {
             Ok(page) => with_type(metrics::CONTENT_TYPE, &page),
@@ -146,6 +200,8 @@ fn servers(settings: &Settings, state: &Arc<Mutex<State>>, sender: &Sender<Messa
         "/healthz" => text("ok"),
         "/proxyMode" => text(&mode),
         "/configz" => with_type("application/json", &configuration),
+        "/statusz" => text(&pages::statusz(started, SystemTime::now(), &mode, PATHS)),
+        "/flagz" => text(&flags),
         _ => not_found(),
     });
     let server = |name, address: Option<SocketAddr>, routes| {

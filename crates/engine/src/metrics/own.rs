@@ -83,6 +83,16 @@ pub(super) fn collect<M: DataPath>(status: &Status<M>, page: &mut Families) {
         "Services as delivered by their sources",
         [(none, as_float(status.services))],
     );
+    page.gauge(
+        "kernlink_conflicts",
+        "Addresses with protocol and port that several Services have, of which one is served",
+        [(none, as_float(status.conflicts))],
+    );
+    page.gauge(
+        "kernlink_failing_services",
+        "Services of which an operation failed and is retried",
+        [(none, as_float(status.failing_services))],
+    );
 }
 
 fn as_float(value: usize) -> f64 {

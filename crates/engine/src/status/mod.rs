@@ -42,6 +42,10 @@ pub struct Status<M: DataPath> {
     pub waiting: BTreeMap<Class, usize>,
     /// Services as delivered by their sources, also those that are not served.
     pub services: usize,
+    /// Addresses with protocol and port that several service ports define: one of them is served.
+    pub conflicts: usize,
+    /// Services of which an operation failed and is retried: they are not served, or not as they should be.
+    pub failing_services: usize,
     /// The numbers of the desired objects of the data path.
     pub totals: M::Totals,
     /// The work of the proxier.

@@ -72,6 +72,8 @@ impl<M: DataPath> Recorder<M> {
                 operations: BTreeMap::new(),
                 waiting: BTreeMap::new(),
                 services: 0,
+                conflicts: 0,
+                failing_services: 0,
                 totals: M::Totals::default(),
                 cost: Cost::default(),
                 is_node_eligible: None,
@@ -217,6 +219,8 @@ impl<M: DataPath> Recorder<M> {
             *status.waiting.entry(class).or_default() += 1;
         }
         status.services = services.number_of_services();
+        status.conflicts = services.number_of_conflicts();
+        status.failing_services = proxier.failing_services();
         status.totals = M::totals(proxier.state());
         status.is_node_eligible = self
             .has_node_source

@@ -312,6 +312,11 @@ impl Arbitration {
         }
     }
 
+    /// The number of keys that several service ports define.
+    pub(crate) fn conflicting(&self) -> usize {
+        self.conflicting.len()
+    }
+
     fn add_key(&mut self, id: ServicePortId, key: FrontendKey, kind: FrontendKind) {
         if self.conflicting.contains(&key) {
             self.record_conflicts(SharedKey::Frontend(key));
