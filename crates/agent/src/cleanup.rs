@@ -8,10 +8,10 @@ use std::time::Instant;
 use kernlink_base::ErrorChain;
 use kernlink_proxier::any_mode::{self, Mode as InKernel};
 use kernlink_proxier::iptables_mode;
-use kernlink_proxier::ipvs_mode::iptables_restore::{ChainName, Table};
-use kernlink_proxier::ipvs_mode::{Kernel, Proxier, cleanup};
-use kernlink_proxier::unreadable::is_unreadable;
-use kernlink_services::Family;
+use kernlink_proxier::ipvs_mode::iptables_restore::Client;
+use kernlink_proxier::ipvs_mode::retire::Retiring;
+use kernlink_proxier::ipvs_mode::{Kernel, cleanup};
+use kernlink_proxier::retire::{Retire, remove_all};
 use kernlink_userspace::data_path as userspace;
 
 use crate::all_modes::Mode;
@@ -20,52 +20,21 @@ use crate::lock;
 use crate::print;
 use crate::settings::Settings;
 
-/// Removes everything that is owned, of all modes and both families, and prints what could not be removed.
-///
-/// IPVS mode is first, since its link is the notice for other processes that something of it is left. Its chains are compared again after those
-/// of iptables mode were removed: both use some of them.
+/// Removes everything that is owned, of all modes and both families, and prints what could not be removed, and what stays.
 #[must_use]
 pub fn cleanup(settings: &Settings) -> Exit {
     let _lock = match lock::acquire() {
         Ok(lock) => lock,
         Err(exit) => return exit,
     };
-    let mut exit = Exit::Success;
-    let mut ipvs = match without_services(settings) {
-        Ok(proxier) => proxier,
-        Err(exit) => return exit,
-    };
-    if let Some(proxier) = &mut ipvs {
-        match cleanup::cleanup(proxier, Instant::now()) {
-            Ok((synced, removal, outcomes)) => {
-                exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
-                if let Some(synced) = synced.filter(|synced| !synced.is_success()) {
-                    print::text(&synced.to_string());
-                    exit = Exit::Failure;
-                }
-            }
-            Err(error) => exit = failure(&error),
-        }
+    let (mut modes, mut exit) = retiring(settings);
+    let removed = remove_all(&mut modes, Instant::now());
+    for failure in &removed.failures {
+        print::text(failure);
+        exit = Exit::Failure;
     }
-    match iptables_mode::Kernel::open() {
-        Ok(mut kernel) => {
-            let removal = iptables_mode::cleanup::remaining(&mut kernel);
-            let outcomes = removal.execute(&mut kernel);
-            exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
-            report_kept(&removal.kept_chains);
-            match userspace::cleanup(&mut *kernel.rules, &Family::ALL) {
-                Ok(removal) => report_kept(&removal.kept),
-                Err(error) => exit = failure(&error),
-            }
-        }
-        Err(error) => exit = failure(&error),
-    }
-    if let Some(proxier) = &mut ipvs {
-        let config = proxier.state().config().clone();
-        let removal = cleanup::remaining(proxier.kernel_mut(), &config);
-        let outcomes = removal.execute(proxier.kernel_mut());
-        exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
-        report_kept(&removal.kept_chains);
+    for kept in &removed.kept {
+        print::text(kept);
     }
     exit
 }
@@ -73,38 +42,40 @@ pub fn cleanup(settings: &Settings) -> Exit {
 /// Prints the commands of [`cleanup()`]. Fails if something could not be read.
 #[must_use]
 pub fn plan_cleanup(settings: &Settings) -> Exit {
+    let (mut modes, exit) = retiring(settings);
+    if exit != Exit::Success {
+        return exit;
+    }
     let mut text = String::new();
     let mut unknown = Vec::new();
-    match without_services(settings) {
-        Ok(Some(mut proxier)) => match cleanup::plan_cleanup(&mut proxier, Instant::now()) {
-            Ok((plan, removal)) => {
-                text.extend(plan.map(|plan| plan.to_string()));
-                text += &removal.to_string();
-                let events = proxier.pending_events().filter(|event| is_unreadable(event));
-                unknown.extend(events.map(|event| event.reason.to_string()));
-                unknown.extend(removal.errors.iter().map(|error| ErrorChain(error).to_string()));
-            }
-            Err(error) => unknown.push(ErrorChain(&error).to_string()),
-        },
-        Ok(None) => {}
-        Err(exit) => return exit,
-    }
-    match iptables_mode::Kernel::open() {
-        Ok(mut kernel) => {
-            let removal = iptables_mode::cleanup::remaining(&mut kernel);
-            text += &removal.to_string();
-            unknown.extend(removal.errors.iter().map(|error| ErrorChain(error).to_string()));
-            match userspace::plan_cleanup(&mut *kernel.rules, &Family::ALL) {
-                Ok(removal) => text += &removal.to_string(),
-                Err(error) => unknown.push(ErrorChain(&error).to_string()),
-            }
-        }
-        Err(error) => return failure(&error),
+    for mode in &mut modes {
+        let left = mode.leftovers(Instant::now());
+        text += &left.commands;
+        unknown.extend(left.problems);
     }
     // The same table may be read for each mode.
     let mut reported = BTreeSet::new();
     unknown.retain(|problem| reported.insert(problem.clone()));
     print::commands(&text, &unknown)
+}
+
+/// All modes, to be removed. IPVS mode is first, since its link is the notice for other processes that something of it is left. Fails, after the
+/// error was printed, if the kernel APIs of one cannot be opened.
+fn retiring(settings: &Settings) -> (Vec<Box<dyn Retire>>, Exit) {
+    let mut modes: Vec<Box<dyn Retire>> = Vec::new();
+    let mut exit = Exit::Success;
+    match retiring_ipvs(settings) {
+        Ok(ipvs) => modes.extend(ipvs.map(|ipvs| Box::new(ipvs) as Box<dyn Retire>)),
+        Err(failed) => exit = failed,
+    }
+    match iptables_mode::Kernel::open() {
+        Ok(kernel) => modes.push(Box::new(iptables_mode::retire::Retiring::new(kernel))),
+        Err(error) => exit = failure(&error),
+    }
+    modes.push(Box::new(userspace::retire::Retiring::new(
+        Box::new(Client::new()),
+    )));
+    (modes, exit)
 }
 
 /// Leaves the node as kube-proxy expects it. The chains of iptables and userspace mode are those of kube-proxy, so there is nothing to do without IPVS.
@@ -162,15 +133,15 @@ fn failure(error: &(dyn Error + 'static)) -> Exit {
     Exit::Failure
 }
 
-/// The proxier that removes what IPVS mode left. `None` if IPVS mode is not configured and the host has no IPVS: then there is nothing.
-fn without_services(settings: &Settings) -> Result<Option<Proxier>, Exit> {
+/// IPVS mode. `None` if it is not configured and the host has no IPVS: then there is nothing.
+fn retiring_ipvs(settings: &Settings) -> Result<Option<Retiring>, Exit> {
     let kernel = match (Kernel::open(), settings.config.mode()) {
         (Ok(kernel), _) => kernel,
         (Err(_), mode) if mode != Mode::InKernel(InKernel::Ipvs) && !has_ipvs_link() => return Ok(None),
         (Err(error), _) => return Err(failure(&error)),
     };
-    let proxier = cleanup::without_services(settings.config.former_ipvs(), kernel);
-    proxier.map(Some).map_err(|error| failure(&error))
+    let retiring = Retiring::new(settings.config.former_ipvs(), kernel);
+    retiring.map(Some).map_err(|error| failure(&error))
 }
 
 /// Prints what was not removed, and why.
@@ -192,12 +163,4 @@ fn report<E: Error + 'static>(errors: &[E], operations: &[impl Display], outcome
         }
     }
     exit
-}
-
-fn report_kept(chains: &[(Family, Table, ChainName)]) {
-    for (family, table, chain) in chains {
-        print::text(&format!(
-            "{family} chain {chain} of table {table} stays: foreign rules use it"
-        ));
-    }
 }

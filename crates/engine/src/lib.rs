@@ -17,6 +17,7 @@ pub mod overlap;
 pub mod plan;
 pub mod proxier;
 pub mod report;
+pub mod retire;
 pub mod retry;
 pub mod runner;
 pub mod schedule;

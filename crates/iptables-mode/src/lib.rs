@@ -28,6 +28,7 @@ mod plan_flows;
 mod plan_services;
 mod port_chain;
 mod recheck;
+pub mod retire;
 mod state;
 pub mod sysctls;
 mod totals;

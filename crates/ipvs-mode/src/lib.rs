@@ -25,6 +25,7 @@ mod ownership;
 mod plan;
 mod recheck;
 pub mod replacement;
+pub mod retire;
 pub mod rules;
 mod schedulers;
 pub mod sets;

@@ -34,7 +34,7 @@ pub use self::node_addresses::IPVS_LINK;
 pub use self::node_addresses::node_addresses;
 pub use self::processors::processors;
 pub use self::removal::removal;
-pub use self::removal::{Owned, TableRemoval, plan_removal, write_removal};
+pub use self::removal::{Owned, TableRemoval, plan_removal, removed, write_removal};
 pub use self::rules::{Jump, rules_code, unreadable_rules};
 pub use self::rules::{
     LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, frontend_of_rule, mark_match,

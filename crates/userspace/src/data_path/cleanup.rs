@@ -18,12 +18,18 @@ pub struct CleanedUp {
     pub kept: Vec<(Family, Table, ChainName)>,
 }
 
+impl CleanedUp {
+    /// The operations, each a command.
+    pub(super) fn operations(&self) -> Vec<Operation> {
+        self.restores.iter().cloned().map(Operation::Restore).collect()
+    }
+}
+
 impl fmt::Display for CleanedUp {
     /// The commands, and a line for everything that stays.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let operations: Vec<Operation> = self.restores.iter().cloned().map(Operation::Restore).collect();
         let errors: &[Error] = &[];
-        write_removal(f, &operations, errors, &self.kept)
+        write_removal(f, &self.operations(), errors, &self.kept)
     }
 }
 

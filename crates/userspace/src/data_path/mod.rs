@@ -16,6 +16,7 @@ pub mod operation;
 pub mod order;
 mod plan;
 mod portal;
+pub mod retire;
 mod rules;
 pub mod sockets;
 mod state;

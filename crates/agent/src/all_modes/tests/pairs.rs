@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 
 use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
 use kernlink_proxier::ipvs_mode::ipvs::{ConnectionCounts, RealServer};
+use kernlink_proxier::retire::{Leftovers, Removed, Retire, remove_all};
 use kernlink_services::{Ingress, ObjectName, Protocol, ServiceType};
+use kernlink_userspace::data_path as userspace;
 
 use self::tracer::{End, Packet, Tracer};
 use super::*;
@@ -186,14 +188,30 @@ impl Process {
 }
 
 impl Node {
-    /// The node as packets meet it.
-    fn tracer(&self) -> Tracer {
+    fn ipvs_kernel(&self) -> ipvs_mode::Kernel {
         let mut kernel = ipvs_mode::Kernel::fake();
         kernel.rules = Box::new(self.rules.clone());
         kernel.links = Box::new(self.links.clone());
         kernel.sets = Box::new(self.sets.clone());
         kernel.ipvs = Box::new(self.ipvs.clone());
-        Tracer::of_kernel(&mut kernel)
+        kernel
+    }
+
+    /// The node as packets meet it.
+    fn tracer(&self) -> Tracer {
+        Tracer::of_kernel(&mut self.ipvs_kernel())
+    }
+
+    /// All modes, to be removed.
+    fn retiring(&self) -> Vec<Box<dyn Retire>> {
+        let ipvs = config("iptables").former_ipvs();
+        let mut iptables = iptables_mode::Kernel::fake();
+        iptables.rules = Box::new(self.rules.clone());
+        vec![
+            Box::new(ipvs_mode::retire::Retiring::new(ipvs, self.ipvs_kernel()).unwrap()),
+            Box::new(iptables_mode::retire::Retiring::new(iptables)),
+            Box::new(userspace::retire::Retiring::new(Box::new(self.rules.clone()))),
+        ]
     }
 
     /// The packets to Services that do not reach one of these endpoints, or a port of this process that has endpoints, and those that do
@@ -368,22 +386,11 @@ fn what_two_modes_serve_is_served_after_every_operation_of_the_change_and_after_
                 // Its ports were closed when it ended: nothing is served until the next mode is in place.
                 node.end_process();
             }
-            *node.process.0.lock().unwrap() = Some(operations);
-            let mut process = start(&node, next);
-            let mut has_ended = false;
-            for _ in 0..12 {
-                let following = process.sync().next;
-                has_ended = *node.process.0.lock().unwrap() == Some(0);
-                match following.filter(|_| !has_ended) {
-                    Some(following) => process.now = following.max(process.now),
-                    None => break,
-                }
-            }
+            let has_ended = interrupt(&node, next, operations);
             if first != "userspace" {
                 node.assert_served(&when);
             }
             node.assert_connections_continue(&connections, &when);
-            drop(process);
             node.end_process();
             let mut process = start(&node, next);
             process.run(2);
@@ -426,6 +433,57 @@ fn written_for(mode: &str) -> &'static [&'static str] {
             "KUBE-PORTALS-CONTAINER -d 203.0.113.9",
             "KUBE-NODEPORT-CONTAINER -p tcp",
         ],
+    }
+}
+
+/// Starts a process in the mode `next`, which ends after this number of operations. Returns whether it ended.
+fn interrupt(node: &Node, next: &str, operations: usize) -> bool {
+    *node.process.0.lock().unwrap() = Some(operations);
+    let mut process = start(node, next);
+    for _ in 0..12 {
+        let following = process.sync().next;
+        if *node.process.0.lock().unwrap() == Some(0) {
+            return true;
+        }
+        match following {
+            Some(following) => process.now = following.max(process.now),
+            None => return false,
+        }
+    }
+    false
+}
+
+#[test]
+fn after_an_interrupted_change_the_cleanup_leaves_nothing_of_any_mode() {
+    let nothing = Node::new().written();
+    for (first, next) in pairs() {
+        for operations in 0.. {
+            let when = format!("{first} to {next}, after {operations} operations");
+            let (node, _) = served_by(first);
+            let has_ended = interrupt(&node, next, operations);
+            node.end_process();
+            let planned: Vec<Leftovers> = {
+                let before = node.written();
+                let mut retiring = node.retiring();
+                let planned = retiring.iter_mut().map(|mode| mode.leftovers(Instant::now()));
+                let planned = planned.collect();
+                assert_eq!(node.written(), before, "{when}");
+                planned
+            };
+            assert!(planned.iter().any(|left| !left.commands.is_empty()), "{when}");
+            let removed = remove_all(&mut node.retiring(), Instant::now());
+            assert_same(&node.written(), &nothing, &when);
+            assert_eq!(
+                (removed.failures, removed.kept),
+                (Vec::new(), Vec::new()),
+                "{when}"
+            );
+            let again = remove_all(&mut node.retiring(), Instant::now());
+            assert_eq!(again, Removed::default(), "{when}");
+            if !has_ended {
+                break;
+            }
+        }
     }
 }
 
