@@ -140,7 +140,7 @@ fn retiring_ipvs(settings: &Settings) -> Result<Option<Retiring>, Exit> {
         (Err(_), mode) if mode != Mode::InKernel(InKernel::Ipvs) && !has_ipvs_link() => return Ok(None),
         (Err(error), _) => return Err(failure(&error)),
     };
-    let retiring = Retiring::new(settings.config.former_ipvs(), kernel);
+    let retiring = Retiring::new(settings.config.retiring_ipvs(), kernel);
     retiring.map(Some).map_err(|error| failure(&error))
 }
 

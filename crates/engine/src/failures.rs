@@ -94,7 +94,7 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
         if before == Some(&cause) {
             return;
         }
-        // It fails for another cause now; the former one is not solved.
+        // It fails for another cause now; the previous one is not solved.
         if let Some(before) = self.causes.insert(step.key.clone(), cause.clone()) {
             remove(&mut self.reported, &before);
         }

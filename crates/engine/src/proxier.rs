@@ -47,7 +47,7 @@ pub struct Proxier<M: DataPath> {
     /// Events about the host that were returned and are still true.
     host_events: BTreeSet<Event>,
     /// Those of the listing before the last one.
-    former_host_events: BTreeSet<Event>,
+    last_host_events: BTreeSet<Event>,
     /// The operations that fail, and were reported.
     failures: FailureEvents<M::Key>,
     cost: Cost,
@@ -104,7 +104,7 @@ impl<M: DataPath> Proxier<M> {
             later: None,
             pending: BTreeSet::new(),
             host_events: BTreeSet::new(),
-            former_host_events: BTreeSet::new(),
+            last_host_events: BTreeSet::new(),
             failures: FailureEvents::new(),
             cost: Cost::default(),
             health_checks: BTreeSet::new(),
@@ -295,7 +295,7 @@ impl<M: DataPath> Proxier<M> {
             self.needs_listing = false;
             self.needs_later_listing = false;
             self.recheck.clear();
-            self.former_host_events = std::mem::take(&mut self.host_events);
+            self.last_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services
@@ -346,16 +346,16 @@ impl<M: DataPath> Proxier<M> {
         if self.unread.is_empty() {
             let events = &self.host_events;
             let is_solved = |event: &Event| !events.iter().any(|other| is_same_kind(event, other));
-            let former = std::mem::take(&mut self.former_host_events);
+            let last = std::mem::take(&mut self.last_host_events);
             self.pending
-                .extend(former.into_iter().filter(is_solved).map(solved_event));
+                .extend(last.into_iter().filter(is_solved).map(solved_event));
         }
     }
 
     /// Adds what a listing reports. Only what the listing before did not report is returned by the sync.
     fn add_host_events(&mut self, events: Vec<Event>) {
-        let former = &self.former_host_events;
-        let new = events.iter().filter(|event| !former.contains(event));
+        let last = &self.last_host_events;
+        let new = events.iter().filter(|event| !last.contains(event));
         self.pending.extend(new.cloned());
         self.host_events.extend(events);
     }

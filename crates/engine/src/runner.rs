@@ -29,7 +29,7 @@ pub enum Notice<M: DataPath> {
     Synced(Box<Synced<M>>),
     /// A sync did nothing. It is repeated after a delay.
     Failed(SyncError<M::Error>),
-    /// A configuration was refused; the former one stays.
+    /// A configuration was refused; the previous one stays.
     InvalidConfig(InvalidConfig),
 }
 

@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_listing_desired_observed_and_formerly_observed_keys_are_dirty() {
+    fn after_a_listing_desired_keys_and_those_observed_now_or_before_are_dirty() {
         let mut table = Table::default();
         table.add(1, 'a', Subject::Node);
         table.observe(2, Some('b'));

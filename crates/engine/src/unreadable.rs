@@ -15,14 +15,14 @@ pub const RULES_UNREADABLE: &str = "RulesUnreadable";
 /// The code of the event that the kernel has no tables of a family: there is nothing to read.
 pub const RULES_UNSUPPORTED: &str = "RulesUnsupported";
 /// The code of the event that what another mode left could not be read.
-pub const FORMER_MODE_UNREADABLE: &str = "FormerModeUnreadable";
+pub const LEFTOVERS_UNREADABLE: &str = "LeftoversUnreadable";
 const ALL: [&str; 6] = [
     SETS_UNREADABLE,
     LINKS_UNREADABLE,
     SYSCTL_UNREADABLE,
     FLOWS_UNREADABLE,
     RULES_UNREADABLE,
-    FORMER_MODE_UNREADABLE,
+    LEFTOVERS_UNREADABLE,
 ];
 
 /// Whether an event reports that a part of the kernel could not be read: a plan is then made without knowing what this part contains.

@@ -10,11 +10,11 @@ pub mod error;
 mod events;
 mod extensions;
 mod flows;
-mod former;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
+mod leftovers;
 mod listing;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -46,9 +46,9 @@ use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, O
 pub use self::chains::FixedChain;
 pub use self::config::Config;
 pub use self::error::Error;
-pub use self::former::has_ipvs_link;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
+pub use self::leftovers::has_ipvs_link;
 pub use self::listing::Listings;
 pub use self::observe::has_service_chains;
 pub use self::operation::Operation;

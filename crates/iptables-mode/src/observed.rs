@@ -8,7 +8,7 @@ use kernlink_netfilter::TABLES;
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, Jump, jumps};
-use super::former;
+use super::leftovers;
 use super::names::ChainKind;
 use super::state::{Fingerprint, rule_text};
 
@@ -21,7 +21,7 @@ pub(super) struct Observed {
     /// Whether each of the [`jumps`] exists.
     pub(super) jumps: Vec<bool>,
     /// The jumps of IPVS mode that exist, once for each copy.
-    pub(super) former_jumps: Vec<Jump>,
+    pub(super) leftover_jumps: Vec<Jump>,
     /// The tables that could not be read. They may have chains that are not listed here.
     pub(super) unread: BTreeSet<Table>,
 }
@@ -81,7 +81,7 @@ impl Observed {
             chain.is_some_and(|chain| chain.contains(&jump.rule, family))
         };
         observed.jumps = jumps().iter().map(is_present).collect();
-        observed.former_jumps = former::jumps(ruleset, family);
+        observed.leftover_jumps = leftovers::jumps(ruleset, family);
         observed
     }
 }

@@ -23,7 +23,7 @@ pub enum Phase {
     RouteLocalnet,
     /// Chains and rules of Services, those that are withdrawn included: the rules that jump to a chain are removed before it.
     Services,
-    /// Chains of former Services and rules that name no Service, such as those of IPVS mode. They are removed after all Services were written:
+    /// Chains of withdrawn Services and rules that name no Service, such as those of IPVS mode. They are removed after all Services were written:
     /// chains of present Services may still jump to them, and until then they are what serves and restricts present Services.
     Leftovers,
     /// Stale UDP flows, after the rules by which the next packet begins a new flow.
@@ -48,7 +48,7 @@ impl fmt::Display for Phase {
             Phase::Fixed => "fixed chains",
             Phase::RouteLocalnet => "routing of loopback addresses",
             Phase::Services => "Services",
-            Phase::Leftovers => "former Services",
+            Phase::Leftovers => "withdrawn Services",
             Phase::DeleteFlows => "stale UDP flows",
         })
     }

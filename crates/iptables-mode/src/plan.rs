@@ -126,7 +126,7 @@ pub(super) struct Fixed {
 impl Fixed {
     /// The phase of steps for Services, and their needs.
     pub(super) fn of_services(&self) -> (Phase, Vec<Need>) {
-        // A step that needs another one is not in the same input. If the chains alone are refused, the former ones stay in use.
+        // A step that needs another one is not in the same input. If the chains alone are refused, the previous ones stay in use.
         match self.needs.as_slice() {
             [Need::Step(_)] if self.is_blind => (Phase::Fixed, Vec::new()),
             needs => (Phase::Services, needs.to_vec()),
@@ -219,7 +219,7 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
     }
     if state.is_readable(family) {
         let missing = missing_jumps(state, family);
-        for jump in state.former_jumps(family) {
+        for jump in state.leftover_jumps(family) {
             write.edit(jump.table, Edit::delete(jump.chain, jump.rule.clone()));
         }
         for (_, jump) in &missing {
@@ -334,11 +334,11 @@ fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Fami
         return Change::Rewrite;
     }
     // The rules that do not depend on Services must be the last ones, in order.
-    let has_former = found
+    let has_withdrawn = found
         .own
         .iter()
         .any(|text| found.rules.contains(text) && !texts.contains(text));
-    if found.rules.ends_with(&texts) && !has_former {
+    if found.rules.ends_with(&texts) && !has_withdrawn {
         return Change::None;
     }
     let own = found.own.iter().filter(|text| found.rules.contains(text));

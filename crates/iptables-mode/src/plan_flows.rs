@@ -21,14 +21,14 @@ type Need = kernlink_engine::plan::Need<Key>;
 pub(super) struct Written {
     pub(super) services: BTreeMap<ObjectName, Need>,
     /// The rules of an earlier process that are removed, and the step.
-    former: Vec<(Vec<RuleKey>, Need)>,
+    withdrawn: Vec<(Vec<RuleKey>, Need)>,
 }
 
 impl Written {
     /// Adds the rules of an earlier process that a step removes.
-    pub(super) fn add_former(&mut self, rules: Vec<RuleKey>, step: &Need) {
+    pub(super) fn add_withdrawn(&mut self, rules: Vec<RuleKey>, step: &Need) {
         if !rules.is_empty() {
-            self.former.push((rules, step.clone()));
+            self.withdrawn.push((rules, step.clone()));
         }
     }
 }
@@ -59,13 +59,13 @@ pub(super) fn plan_flows(
             }
         }
     }
-    for (rules, need) in written.former {
-        let former: Vec<SocketAddr> = rules
+    for (rules, need) in written.withdrawn {
+        let withdrawn: Vec<SocketAddr> = rules
             .iter()
             .flat_map(|rule| destinations_of(state, family, rule))
             .collect();
-        if !former.is_empty() {
-            destinations.extend(former);
+        if !withdrawn.is_empty() {
+            destinations.extend(withdrawn);
             needs.push(need);
         }
     }

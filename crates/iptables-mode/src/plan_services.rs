@@ -30,13 +30,13 @@ pub(super) fn plan_services(
     touched: &mut BTreeMap<Key, Vec<Touched>>,
 ) -> Written {
     let mut parts: HashMap<Subject, Part<'_>, RandomState> = HashMap::default();
-    let mut former: Vec<(Subject, ChainName)> = Vec::new();
+    let mut withdrawn: Vec<(Subject, ChainName)> = Vec::new();
     for difference in state.chains[family.index()].unsorted_differences() {
         if difference.desired.is_none() {
             if difference.observed.is_none() {
                 continue;
             }
-            former.push((difference.subject.clone(), *difference.key));
+            withdrawn.push((difference.subject.clone(), *difference.key));
         }
         let part = parts.entry(difference.subject.clone()).or_default();
         part.chains.push(difference);
@@ -50,13 +50,13 @@ pub(super) fn plan_services(
             (false, true) => false,
             _ => continue,
         };
-        let is_former = difference.subject == Subject::DataPath;
-        let service = is_former.then(|| service_of(&key.text)).flatten();
+        let is_withdrawn = difference.subject == Subject::DataPath;
+        let service = is_withdrawn.then(|| service_of(&key.text)).flatten();
         let subject = service.map_or(difference.subject, Subject::Service);
         let part = parts.entry(subject).or_default();
         part.rules.push((key.clone(), is_added));
-        if is_former {
-            part.former.push(key.clone());
+        if is_withdrawn {
+            part.withdrawn.push(key.clone());
         }
     }
     let mut parts: Vec<(Subject, Part)> = parts.into_iter().collect();
@@ -79,23 +79,23 @@ pub(super) fn plan_services(
         } else {
             FILTER_FIRST
         };
-        let former = std::mem::take(&mut part.former);
+        let withdrawn = std::mem::take(&mut part.withdrawn);
         let write = part.write(family, Key::Service(family, name.clone()), order);
-        (name, former, write)
+        (name, withdrawn, write)
     });
-    for (name, former, write) in writes {
+    for (name, withdrawn, write) in writes {
         let Some((write, changes)) = write else { continue };
         let key = write.key.clone();
         touched.insert(key.clone(), changes);
         let needs = Needs::all(service_needs.iter().cloned());
         let need = builder.push(phase, key, Subject::Service(name.clone()), write, needs);
-        written.add_former(former, &need);
+        written.add_withdrawn(withdrawn, &need);
         written.services.insert(name, need);
     }
     let leftovers = leftovers.and_then(|mut part| {
-        let former = std::mem::take(&mut part.former);
+        let withdrawn = std::mem::take(&mut part.withdrawn);
         let (write, changes) = part.write(family, Key::Leftovers(family), FILTER_FIRST)?;
-        Some((former, write, changes))
+        Some((withdrawn, write, changes))
     });
     // Chains are deleted after they are emptied, by these steps or earlier ones.
     let deletions = match &leftovers {
@@ -103,19 +103,19 @@ pub(super) fn plan_services(
         None => Phase::Services,
     };
     let mut leftover_needs = fixed.needs.clone();
-    if let Some((former, write, changes)) = leftovers {
-        // Present Services are served by the former rules until their own ones are written.
+    if let Some((withdrawn, write, changes)) = leftovers {
+        // Present Services are served by the previous rules until their own ones are written.
         let unwritten = unwritten(state, family, touched, builder);
         let key = write.key.clone();
         touched.insert(key.clone(), changes);
         let needs = fixed.needs.iter().chain(written.services.values()).cloned();
         let needs = Needs::all(needs.chain(unwritten));
         let need = builder.push(Phase::Leftovers, key, Subject::DataPath, write, needs);
-        written.add_former(former, &need);
+        written.add_withdrawn(withdrawn, &need);
         leftover_needs.push(need);
     }
-    former.sort();
-    for (subject, name) in former {
+    withdrawn.sort();
+    for (subject, name) in withdrawn {
         let key = Key::Chain(family, name);
         let mut writer = Writer::new(family);
         writer.edit(Table::Nat, Edit::delete_chain(name));

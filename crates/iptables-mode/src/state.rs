@@ -49,7 +49,7 @@ pub struct State {
     pub(super) accounting: Table<Box<str>, ()>,
     /// By family, if anything of IPVS mode is left on this node: the rules of `KUBE-POSTROUTING` that are needed while it serves connections or
     /// has virtual IPs.
-    former_rules: [Option<Vec<Rule>>; 2],
+    interim_rules: [Option<Vec<Rule>>; 2],
     /// The extensions that rules do without.
     pub(super) missing: MissingExtensions,
     /// Whether an extension was found to be missing since the last listing. Everything is planned again then: rules are others.
@@ -102,7 +102,7 @@ struct FixedChains {
     /// Whether each of the [`jumps`](super::chains::jumps) exists.
     jumps: Vec<bool>,
     /// The jumps of IPVS mode that exist.
-    former_jumps: Vec<Jump>,
+    leftover_jumps: Vec<Jump>,
     /// Whether all tables could be read.
     is_readable: bool,
     /// The tables that could not be read last: what is recorded of them is what this process wrote.
@@ -148,7 +148,7 @@ impl State {
             interfaces: BTreeSet::new(),
             counters: Counters::ALL,
             accounting: Table::default(),
-            former_rules: Default::default(),
+            interim_rules: Default::default(),
             missing: MissingExtensions::default(),
             has_changed_support: false,
             refuses_counters: false,
@@ -323,7 +323,7 @@ impl State {
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
         let mut rules = self.configured_rules(chain, family);
         if chain == FixedChain::NatPostrouting {
-            rules.splice(..0, self.former_rules[family.index()].iter().flatten().cloned());
+            rules.splice(..0, self.interim_rules[family.index()].iter().flatten().cloned());
         }
         rules
     }
@@ -376,13 +376,13 @@ impl State {
     }
 
     /// The jumps of IPVS mode that exist.
-    pub(super) fn former_jumps(&self, family: Family) -> &[Jump] {
-        &self.fixed[family.index()].former_jumps
+    pub(super) fn leftover_jumps(&self, family: Family) -> &[Jump] {
+        &self.fixed[family.index()].leftover_jumps
     }
 
     /// Sets the rules of `KUBE-POSTROUTING` that are needed for what IPVS mode left on this node; `None` if nothing is left.
-    pub fn set_former_rules(&mut self, family: Family, rules: Option<Vec<Rule>>) {
-        let known = &mut self.former_rules[family.index()];
+    pub fn set_interim_rules(&mut self, family: Family, rules: Option<Vec<Rule>>) {
+        let known = &mut self.interim_rules[family.index()];
         let is_equal = known.iter().flatten().eq(rules.iter().flatten());
         *known = rules;
         if !is_equal && self.managed.contains(&family) {
@@ -392,7 +392,7 @@ impl State {
 
     /// Whether anything of IPVS mode is left on this node.
     pub(super) fn leaves_ipvs(&self, family: Family) -> bool {
-        self.former_rules[family.index()].is_some()
+        self.interim_rules[family.index()].is_some()
     }
 
     /// Whether a table could not be read.
@@ -467,7 +467,7 @@ impl State {
             is_changed,
             observed,
             jumps: read.jumps,
-            former_jumps: read.former_jumps,
+            leftover_jumps: read.leftover_jumps,
             is_readable: read.unread.is_empty(),
             unread: read.unread,
             is_unsupported: fixed.is_unsupported,

@@ -23,7 +23,7 @@ pub(super) struct Part<'a> {
     /// Rules in shared chains, with whether they are added.
     pub(super) rules: Vec<(RuleKey, bool)>,
     /// Those of them that are removed and that an earlier process wrote.
-    pub(super) former: Vec<RuleKey>,
+    pub(super) withdrawn: Vec<RuleKey>,
 }
 
 impl Part<'_> {

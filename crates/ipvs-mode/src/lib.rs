@@ -8,12 +8,12 @@ pub mod counters;
 mod drain;
 pub mod error;
 mod extensions;
-mod former;
 pub mod forwarding;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
+mod leftovers;
 mod listing;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -159,7 +159,7 @@ impl DataPath for IpvsMode {
     }
 
     fn next(state: &State) -> Option<Instant> {
-        let is_due = state.readings.has_changed_support || state.releases_former();
+        let is_due = state.readings.has_changed_support || state.releases_leftovers();
         let now = state.drains.now().filter(|_| is_due);
         // On a node that another mode serves, an error while listing ends the sync of this part.
         let readings = [now, state.readings.retry_at()];

@@ -395,7 +395,7 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
         chains.before = Some(before);
     }
     if state.retired.is_none() {
-        state.observe_former(family);
+        state.observe_leftovers(family);
     }
     state.set_rules_dirty(family);
     events

@@ -114,10 +114,10 @@ fn recheck_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
         _ => return false,
     };
     let chains = &mut state.chains[family.index()];
-    if chains.is_former_unknown {
+    if chains.are_leftovers_unknown {
         // No other program changed them: they can be read for the first time.
         chains.observed = ObservedRules::Saved(Box::new(saved));
-        state.observe_former(family);
+        state.observe_leftovers(family);
         state.set_rules_dirty(family);
         return false;
     }

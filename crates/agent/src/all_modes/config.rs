@@ -28,7 +28,7 @@ pub struct UserspaceConfig {
     /// The limits of the proxy.
     pub limits: Limits,
     /// What decides which objects of another mode are owned, and so removed. Its Services are those of `config`.
-    pub former: any_mode::Config,
+    pub retiring: any_mode::Config,
 }
 
 impl Config {
@@ -40,14 +40,14 @@ impl Config {
         match file.mode.parse() {
             Ok(Mode::InKernel(_)) => any_mode::Config::from_kube_proxy(file).map(Config::from),
             Ok(Mode::Userspace) => {
-                let mut former = any_mode::Config::new(any_mode::Mode::Iptables, "");
-                if let any_mode::Config::Iptables(former) = &mut former {
-                    former.exclude_cidrs.clone_from(&file.ipvs.exclude_cidrs);
+                let mut retiring = any_mode::Config::new(any_mode::Mode::Iptables, "");
+                if let any_mode::Config::Iptables(retiring) = &mut retiring {
+                    retiring.exclude_cidrs.clone_from(&file.ipvs.exclude_cidrs);
                 }
                 Ok(Config::Userspace(Box::new(UserspaceConfig {
                     config: userspace::Config::from_kube_proxy(file)?,
                     limits: Limits::from_kube_proxy(file),
-                    former,
+                    retiring,
                 })))
             }
             Err(error) => Err(InvalidConfig {
@@ -84,10 +84,10 @@ impl Config {
 
     /// The configuration of IPVS mode for the removal of what it left.
     #[must_use]
-    pub fn former_ipvs(&self) -> ipvs_mode::Config {
+    pub fn retiring_ipvs(&self) -> ipvs_mode::Config {
         match self {
-            Config::InKernel(config) => config.former_ipvs(),
-            Config::Userspace(config) => config.former_modes().former_ipvs(),
+            Config::InKernel(config) => config.retiring_ipvs(),
+            Config::Userspace(config) => config.retiring_modes().retiring_ipvs(),
         }
     }
 
@@ -122,10 +122,10 @@ impl From<any_mode::Config> for Config {
 
 impl UserspaceConfig {
     /// What decides which objects of another mode are owned, with the Services of this configuration.
-    pub(super) fn former_modes(&self) -> any_mode::Config {
-        let mut former = self.former.clone();
-        former.services_mut().clone_from(&self.config.services);
-        former
+    pub(super) fn retiring_modes(&self) -> any_mode::Config {
+        let mut retiring = self.retiring.clone();
+        retiring.services_mut().clone_from(&self.config.services);
+        retiring
     }
 }
 

@@ -15,7 +15,7 @@ pub enum Key {
     /// An object of userspace mode.
     Userspace(userspace::Key),
     /// What another mode left, apart from IPVS mode, whose objects have keys of their own.
-    Former,
+    Leftovers,
 }
 
 impl Key {
@@ -23,8 +23,8 @@ impl Key {
         match self {
             Key::InKernel(key) => AnyMode::class(key),
             Key::Userspace(key) => UserspaceMode::class(key),
-            Key::Former => Class {
-                kind: "former_mode",
+            Key::Leftovers => Class {
+                kind: "leftovers",
                 family: None,
                 is_shared: false,
             },
@@ -82,7 +82,7 @@ impl fmt::Display for Key {
         match self {
             Key::InKernel(key) => key.fmt(f),
             Key::Userspace(key) => key.fmt(f),
-            Key::Former => f.write_str("objects of another mode"),
+            Key::Leftovers => f.write_str("objects of another mode"),
         }
     }
 }

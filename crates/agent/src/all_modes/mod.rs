@@ -3,9 +3,9 @@
 
 mod config;
 mod error;
-mod former;
 mod kernel;
 mod key;
+mod leftovers;
 mod mode;
 mod operation;
 mod removal;
@@ -49,10 +49,10 @@ pub type SyncError = kernlink_proxier::SyncError<Error>;
 
 impl State {
     /// The state of IPVS mode that another mode serves, for one of its keys.
-    fn former_ipvs(&self, key: &Key) -> Option<(&ipvs_mode::State, ipvs_mode::Key)> {
-        match (&self.active, key, &self.former.ipvs) {
-            (Active::Userspace(_), Key::InKernel(any_mode::Key::Ipvs(key)), Some(former)) => {
-                Some((former.state(), key.clone()))
+    fn retiring_ipvs(&self, key: &Key) -> Option<(&ipvs_mode::State, ipvs_mode::Key)> {
+        match (&self.active, key, &self.leftovers.ipvs) {
+            (Active::Userspace(_), Key::InKernel(any_mode::Key::Ipvs(key)), Some(retiring)) => {
+                Some((retiring.state(), key.clone()))
             }
             _ => None,
         }
@@ -99,7 +99,7 @@ impl DataPath for AllModes {
         };
         let active = &state.active;
         let is_served = |frontend: &FrontendKey, service: &ObjectName| active.serves(frontend, service);
-        events.extend(state.former.observe(&state.config, kernel, is_served)?);
+        events.extend(state.leftovers.observe(&state.config, kernel, is_served)?);
         Ok(events)
     }
 
@@ -118,15 +118,15 @@ impl DataPath for AllModes {
             }
             (Active::Userspace(active), Config::Userspace(config)) => {
                 UserspaceMode::observe_keys(active, kernel.userspace(config)?, &key::userspace(keys))?;
-                if let Some(former) = &mut state.former.ipvs {
-                    former.observe_keys(&mut kernel.in_kernel, &key::ipvs(keys));
+                if let Some(retiring) = &mut state.leftovers.ipvs {
+                    retiring.observe_keys(&mut kernel.in_kernel, &key::ipvs(keys));
                 }
             }
             (Active::Userspace(_), Config::InKernel(_)) => {}
         }
-        if keys.contains(&Key::Former) {
+        if keys.contains(&Key::Leftovers) {
             let active = &state.active;
-            state.former.read(&state.config, kernel, |frontend, service| {
+            state.leftovers.read(&state.config, kernel, |frontend, service| {
                 active.serves(frontend, service)
             });
         }
@@ -171,7 +171,7 @@ impl DataPath for AllModes {
             Active::InKernel(state) => AnyMode::set_time(state, now),
             Active::Userspace(state) => UserspaceMode::set_time(state, now),
         }
-        state.former.set_time(now);
+        state.leftovers.set_time(now);
     }
 
     fn due(state: &State, now: Instant) -> Vec<Key> {
@@ -182,7 +182,7 @@ impl DataPath for AllModes {
                 due.map(Key::Userspace).collect()
             }
         };
-        due.extend(state.former.due(now));
+        due.extend(state.leftovers.due(now));
         due
     }
 
@@ -191,7 +191,7 @@ impl DataPath for AllModes {
             Active::InKernel(state) => AnyMode::next(state),
             Active::Userspace(state) => UserspaceMode::next(state),
         };
-        of_mode.into_iter().chain(state.former.next()).min()
+        of_mode.into_iter().chain(state.leftovers.next()).min()
     }
 
     fn needs_listing(state: &State, now: Instant) -> bool {
@@ -212,7 +212,7 @@ impl DataPath for AllModes {
         match key {
             Key::InKernel(key) => AnyMode::consequence(key),
             Key::Userspace(key) => UserspaceMode::consequence(key),
-            Key::Former => None,
+            Key::Leftovers => None,
         }
     }
 
@@ -221,8 +221,8 @@ impl DataPath for AllModes {
             Active::InKernel(state) => AnyMode::draining(state),
             Active::Userspace(state) => UserspaceMode::draining(state),
         };
-        let of_former = state.former.ipvs.as_ref();
-        of_mode + of_former.map_or(0, |former| IpvsMode::draining(former.state()))
+        let of_leftovers = state.leftovers.ipvs.as_ref();
+        of_mode + of_leftovers.map_or(0, |retiring| IpvsMode::draining(retiring.state()))
     }
 
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
@@ -242,7 +242,7 @@ impl DataPath for AllModes {
     }
 
     fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
-        state.former.compile(services, changes);
+        state.leftovers.compile(services, changes);
         let everything = std::mem::take(&mut state.is_new_mode).then(|| services.everything());
         let changes = everything.as_ref().unwrap_or(changes);
         match &mut state.active {
@@ -256,11 +256,11 @@ impl DataPath for AllModes {
             (Active::InKernel(state), Key::InKernel(key)) => AnyMode::set_dirty(state, key),
             (Active::Userspace(state), Key::Userspace(key)) => UserspaceMode::set_dirty(state, key),
             (Active::Userspace(_), Key::InKernel(any_mode::Key::Ipvs(key))) => {
-                if let Some(former) = &mut state.former.ipvs {
-                    IpvsMode::set_dirty(former.state_mut(), key);
+                if let Some(retiring) = &mut state.leftovers.ipvs {
+                    IpvsMode::set_dirty(retiring.state_mut(), key);
                 }
             }
-            (_, Key::Former) => state.former.set_dirty(),
+            (_, Key::Leftovers) => state.leftovers.set_dirty(),
             _ => {}
         }
     }
@@ -269,10 +269,10 @@ impl DataPath for AllModes {
         match (&state.active, key) {
             (Active::InKernel(state), Key::InKernel(key)) => AnyMode::is_dirty(state, key),
             (Active::Userspace(state), Key::Userspace(key)) => UserspaceMode::is_dirty(state, key),
-            (_, Key::Former) => state.former.is_dirty(),
+            (_, Key::Leftovers) => state.leftovers.is_dirty(),
             // No plan needs any other object: its retry ends with the next plan.
             _ => state
-                .former_ipvs(key)
+                .retiring_ipvs(key)
                 .is_none_or(|(state, key)| IpvsMode::is_dirty(state, &key)),
         }
     }
@@ -286,7 +286,7 @@ impl DataPath for AllModes {
         }
         let active = &state.active;
         state
-            .former
+            .leftovers
             .plan(plan, |frontend, service| active.serves(frontend, service));
     }
 
@@ -318,11 +318,11 @@ impl DataPath for AllModes {
                 UserspaceMode::record(state, operation);
             }
             (Active::Userspace(_), Operation::InKernel(any_mode::Operation::Ipvs(operation))) => {
-                if let Some(former) = &mut state.former.ipvs {
-                    IpvsMode::record(former.state_mut(), operation);
+                if let Some(retiring) = &mut state.leftovers.ipvs {
+                    IpvsMode::record(retiring.state_mut(), operation);
                 }
             }
-            (_, Operation::RemoveFormer(_)) => state.former.record_removed(),
+            (_, Operation::RemoveLeftovers(_)) => state.leftovers.record_removed(),
             _ => {}
         }
     }
@@ -344,7 +344,7 @@ impl DataPath for AllModes {
             Active::InKernel(state) => AnyMode::clear_dirty(state),
             Active::Userspace(state) => UserspaceMode::clear_dirty(state),
         }
-        state.former.clear_dirty();
+        state.leftovers.clear_dirty();
     }
 
     fn class(key: &Key) -> Class {

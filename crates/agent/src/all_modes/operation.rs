@@ -15,7 +15,7 @@ pub enum Operation {
     /// An operation of userspace mode.
     Userspace(userspace::Operation),
     /// Removes what another mode left.
-    RemoveFormer(Box<Removal>),
+    RemoveLeftovers(Box<Removal>),
 }
 
 impl Operation {
@@ -35,7 +35,7 @@ impl Operation {
 
     pub(super) fn removal(&self) -> Option<&Removal> {
         match self {
-            Operation::RemoveFormer(removal) => Some(removal),
+            Operation::RemoveLeftovers(removal) => Some(removal),
             _ => None,
         }
     }
@@ -61,7 +61,7 @@ impl From<userspace::Operation> for Operation {
 
 impl From<Removal> for Operation {
     fn from(removal: Removal) -> Self {
-        Operation::RemoveFormer(Box::new(removal))
+        Operation::RemoveLeftovers(Box::new(removal))
     }
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Operation {
         match self {
             Operation::InKernel(operation) => operation.fmt(f),
             Operation::Userspace(operation) => operation.fmt(f),
-            Operation::RemoveFormer(removal) => f.write_str(removal.to_string().trim_end()),
+            Operation::RemoveLeftovers(removal) => f.write_str(removal.to_string().trim_end()),
         }
     }
 }
@@ -83,7 +83,7 @@ pub enum Phase {
     /// A phase of iptables or IPVS mode.
     InKernel(any_mode::Phase),
     /// What another mode left is removed.
-    Former,
+    Leftovers,
 }
 
 impl From<any_mode::Phase> for Phase {
@@ -109,7 +109,7 @@ impl fmt::Display for Phase {
         match self {
             Phase::Userspace(phase) => phase.fmt(f),
             Phase::InKernel(phase) => phase.fmt(f),
-            Phase::Former => f.write_str("what another mode left"),
+            Phase::Leftovers => f.write_str("what another mode left"),
         }
     }
 }

@@ -6,7 +6,7 @@ use kernlink_services::{FrontendKey, ObjectName};
 use kernlink_userspace::{UserspaceMode, data_path as userspace};
 
 use super::config::Config;
-use super::former::Former;
+use super::leftovers::Leftovers;
 
 /// The desired and observed objects of the configured mode, and what another mode left.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct State {
     pub(super) active: Active,
     /// Whether the mode changed and nothing was compiled since: the changes of the Services before it are missing in `active`.
     pub(super) is_new_mode: bool,
-    pub(super) former: Former,
+    pub(super) leftovers: Leftovers,
 }
 
 /// The state of one mode.
@@ -53,7 +53,7 @@ impl State {
             config: config.clone(),
             active: Active::new(config),
             is_new_mode: false,
-            former: Former::new(),
+            leftovers: Leftovers::new(),
         }
     }
 
@@ -67,10 +67,10 @@ impl State {
                 // The other mode is found in the kernel, as after a restart.
                 self.active = Active::new(config);
                 self.is_new_mode = true;
-                self.former = Former::new();
+                self.leftovers = Leftovers::new();
             }
         }
-        self.former.set_config(config);
+        self.leftovers.set_config(config);
         self.config = config.clone();
     }
 }

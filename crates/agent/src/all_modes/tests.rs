@@ -348,7 +348,7 @@ fn config(mode: &str) -> Config {
         Mode::Userspace => Config::Userspace(Box::new(UserspaceConfig {
             config: kernlink_userspace::Config::new("node-a"),
             limits: kernlink_userspace::Limits::default(),
-            former: any_mode::Config::new(any_mode::Mode::Iptables, ""),
+            retiring: any_mode::Config::new(any_mode::Mode::Iptables, ""),
         })),
     };
     config.services_mut().node_ips = vec![[192, 0, 2, 10].into()];

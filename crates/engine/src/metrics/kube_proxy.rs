@@ -17,7 +17,7 @@ const RESTORED: [&str; 7] = [
     "firewall",
     "service",
     "leftovers",
-    "former_chain",
+    "withdrawn_chain",
 ];
 
 /// The durations of syncs that read the whole kernel, and of all others.

@@ -43,7 +43,7 @@ pub struct Recorder<M: DataPath> {
     started: SystemTime,
     /// The trigger times of each EndpointSlice that no sync has seen.
     triggers: NameMap<Triggers>,
-    /// The trigger times that the sync in progress, or a former one that was not successful, has seen.
+    /// The trigger times that the sync in progress, or a previous one that was not successful, has seen.
     seen_triggers: Vec<Triggers>,
     /// What the sync in progress did for the first Services.
     partial: (Durations, Counts),

@@ -104,7 +104,7 @@ impl State {
         self.touched.remove(&write.key);
         self.refused.remove(&write.key);
         if matches!(write.key, Key::Fixed(_)) {
-            self.fixed[family.index()].former_jumps.clear();
+            self.fixed[family.index()].leftover_jumps.clear();
         }
         for chain in &effects.rewritten {
             let (_, rules) = self.tables(family);

@@ -27,8 +27,8 @@ use kernlink_services::Family;
 
 use crate::IpvsMode;
 use crate::drain::{self, Drain, refuses_at_weight_0};
-use crate::former;
 use crate::key::Key;
+use crate::leftovers;
 use crate::order::Phase;
 use crate::ownership::FRONTEND_SETS;
 use crate::replacement;
@@ -364,14 +364,14 @@ fn chains(saved: &Ruleset, family: Family, shared_chains: SharedChains) -> Chain
             let jumps = rules::jumps().into_iter();
             jumps.filter(rules::is_only_of_ipvs_mode).collect()
         }
-        SharedChains::Removed => rules::jumps().into_iter().chain(former::jumps()).collect(),
+        SharedChains::Removed => rules::jumps().into_iter().chain(leftovers::jumps()).collect(),
     };
     for table in [Table::Filter, Table::Nat] {
         let is_owned = |name: &ChainName| match shared_chains {
             SharedChains::Kept => rules::is_only_chain_of_ipvs_mode(table, name),
             SharedChains::Removed => {
                 rules::is_chain_of_ipvs_mode(table, name)
-                    || former::is_only_chain_of_iptables_mode(table, name)
+                    || leftovers::is_only_chain_of_iptables_mode(table, name)
             }
         };
         let owned = Owned {

@@ -7,8 +7,8 @@ use kernlink_services::Family;
 
 use super::{Need, Planner};
 use crate::error::Error;
-use crate::former::Former;
 use crate::key::Key;
+use crate::leftovers::Leftovers;
 use crate::order::Phase;
 use crate::rules;
 use crate::sets::SetId;
@@ -102,7 +102,7 @@ impl Planner<'_, '_, '_> {
                 continue;
             };
             let mut needs = self.rules_needs(family);
-            if chains.former.is_some() {
+            if chains.leftovers.is_some() {
                 needs.extend(self.serving(family));
             }
             for id in self.state.emptied(family) {
@@ -154,8 +154,8 @@ pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
 fn interim(state: &State, family: Family) -> Option<Interim> {
     let rules = state.interim_rules(family)?;
     let changed = changed_chains(family, &rules, &state.rules(family));
-    let removal = match &state.chains[family.index()].former {
-        Some(former) => former.removal(family, changed),
+    let removal = match &state.chains[family.index()].leftovers {
+        Some(leftovers) => leftovers.removal(family, changed),
         None => changed?,
     };
     Some(Interim {
@@ -196,8 +196,8 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
 
 /// The restore, after the removal of chains of iptables mode that reject and drop what it would translate.
 fn released(state: &State, family: Family, restore: Option<Restore>) -> Option<Restore> {
-    let former = state.chains[family.index()].former.as_deref();
-    let edits = former.map(Former::released).unwrap_or_default();
+    let leftovers = state.chains[family.index()].leftovers.as_deref();
+    let edits = leftovers.map(Leftovers::released).unwrap_or_default();
     if edits.is_empty() {
         return restore;
     }

@@ -14,7 +14,7 @@ use kernlink_services::{Event, Family, FrontendKey};
 use super::State;
 use crate::error::Error;
 use crate::extensions;
-use crate::former::Former;
+use crate::leftovers::Leftovers;
 use crate::rules::{self, RuleInputs};
 use crate::sets::{SetId, of_virtual_server, protocol_port};
 use crate::virtual_servers::{frontend_of, key_of};
@@ -35,9 +35,9 @@ pub(crate) struct Chains {
     /// The rules that were in place before the tables were read. `None` after the plan, and if a step had failed.
     pub(crate) before: Option<Box<Ruleset>>,
     /// What iptables mode left in the tables, until it is removed.
-    pub(crate) former: Option<Box<Former>>,
+    pub(crate) leftovers: Option<Box<Leftovers>>,
     /// Whether some of the tables were not readable when they were read last: it is not known what iptables mode left there.
-    pub(crate) is_former_unknown: bool,
+    pub(crate) are_leftovers_unknown: bool,
 }
 
 /// Chains that still have the rules of sets that become empty, and the operation that removes these rules.
@@ -71,15 +71,15 @@ impl State {
     /// The chains of a family with the rules that they need while withdrawn entries exist, and while rules of iptables mode serve. `None` if
     /// these are the desired ones.
     pub(crate) fn interim_rules(&self, family: Family) -> Option<Ruleset> {
-        let former = self.chains[family.index()].former.as_deref();
-        if former.is_none() {
+        let leftovers = self.chains[family.index()].leftovers.as_deref();
+        if leftovers.is_none() {
             self.emptied(family).next()?;
         }
         let mut rules = self.rules_of(family, |set, table| {
             !table.is_empty() || self.emptied(family).any(|emptied| emptied == set)
         });
-        if let Some(former) = former {
-            former.add_to(&mut rules, family);
+        if let Some(leftovers) = leftovers {
+            leftovers.add_to(&mut rules, family);
         }
         Some(rules)
     }
@@ -96,11 +96,11 @@ impl State {
 
     /// Finds what iptables mode left in the tables of a family, after they were read. What was found before stays recorded while they cannot
     /// be read.
-    pub(crate) fn observe_former(&mut self, family: Family) {
+    pub(crate) fn observe_leftovers(&mut self, family: Family) {
         let chains = &mut self.chains[family.index()];
-        chains.is_former_unknown = match &chains.observed {
+        chains.are_leftovers_unknown = match &chains.observed {
             ObservedRules::Saved(saved) => {
-                chains.former = Former::of(saved, family).map(Box::new);
+                chains.leftovers = Leftovers::of(saved, family).map(Box::new);
                 TABLES.iter().any(|table| saved.is_unreadable(*table))
             }
             // A host without the tables has no rules in them.
@@ -111,7 +111,7 @@ impl State {
 
     /// After operations of some Services failed: the next sync, which is due at once, removes the rules of iptables mode that the others do not need
     /// any more.
-    pub(crate) fn release_former(&mut self, family: Family) {
+    pub(crate) fn release_leftovers(&mut self, family: Family) {
         let chains = &self.chains[family.index()];
         let is_written = matches!(chains.observed, ObservedRules::Written(_));
         // What the next plan compares, so that it is not due again after it.
@@ -119,14 +119,14 @@ impl State {
             && self.managed.contains(&family)
             && !chains.is_unread
             && self.are_rule_sets_known(family);
-        if chains.former.is_none() || !chains.is_in_place || !is_written || !is_planned {
+        if chains.leftovers.is_none() || !chains.is_in_place || !is_written || !is_planned {
             return;
         }
         let unserved = self.unserved(family);
         let revoked = self.revoked(family, &unserved);
         let chains = &mut self.chains[family.index()];
-        let former = chains.former.as_deref_mut();
-        if former.is_some_and(|former| former.release(&unserved, &revoked)) {
+        let leftovers = chains.leftovers.as_deref_mut();
+        if leftovers.is_some_and(|leftovers| leftovers.release(&unserved, &revoked)) {
             chains.is_dirty = true;
         }
     }
@@ -140,8 +140,8 @@ impl State {
             entry.is_some_and(|entry| firewall.is_desired(&entry))
         };
         let restricted: BTreeSet<&FrontendKey> = unserved.iter().filter(is_restricted).collect();
-        let former = self.chains[family.index()].former.as_deref();
-        let Some(former) = former.filter(|_| !restricted.is_empty()) else {
+        let leftovers = self.chains[family.index()].leftovers.as_deref();
+        let Some(leftovers) = leftovers.filter(|_| !restricted.is_empty()) else {
             return BTreeSet::new();
         };
         let mut ranges: BTreeMap<(IpAddr, ProtocolPort), Vec<IpNet>> = BTreeMap::new();
@@ -154,16 +154,16 @@ impl State {
         let is_revoked = |frontend: &&FrontendKey| {
             let port = protocol_port(frontend.protocol, frontend.port);
             let ranges = ranges.get(&(frontend.address, port));
-            former.admits_others(frontend, ranges.map_or(&[], |ranges| ranges))
+            leftovers.admits_others(frontend, ranges.map_or(&[], |ranges| ranges))
         };
         restricted.into_iter().filter(is_revoked).copied().collect()
     }
 
     /// Whether the next sync removes rules of iptables mode.
-    pub(crate) fn releases_former(&self) -> bool {
+    pub(crate) fn releases_leftovers(&self) -> bool {
         let mut chains = self.chains.iter().filter(|chains| !chains.is_unread);
         self.retired.is_none()
-            && chains.any(|chains| chains.is_dirty && chains.former.is_some() && chains.is_in_place)
+            && chains.any(|chains| chains.is_dirty && chains.leftovers.is_some() && chains.is_in_place)
     }
 
     /// Whether IPVS serves a frontend: its virtual server has the desired real servers, and its address is bound if it is to be.

@@ -63,7 +63,7 @@ pub struct State {
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
     pub(super) timeouts: ObservedTimeouts,
-    /// The configured link, and formerly configured links that still exist.
+    /// The configured link, and links that were configured before and still exist.
     pub(super) links: Table<LinkName, ()>,
     pub(super) addresses: Table<AddressKey, ()>,
     pub(super) sets: Table<(Family, SetId), Set>,
@@ -167,7 +167,7 @@ impl State {
         self.is_config_reported = false;
         if let Some(before) = before.filter(|before| Some(*before) != config.link()) {
             self.links.remove(&before, &Subject::DataPath);
-            // They are on the former link and are deleted with it.
+            // They are on the previous link and are deleted with it.
             self.addresses.observe_all([]);
         }
         self.configure();
@@ -302,7 +302,7 @@ impl State {
             && self
                 .chains
                 .iter()
-                .all(|chains| chains.former.is_none() && !chains.is_former_unknown)
+                .all(|chains| chains.leftovers.is_none() && !chains.are_leftovers_unknown)
     }
 
     /// Makes the chains of a family dirty.
@@ -432,7 +432,7 @@ impl State {
             }
         }
         for family in Family::ALL {
-            self.release_former(family);
+            self.release_leftovers(family);
         }
     }
 
@@ -441,7 +441,7 @@ impl State {
         self.interfaces.iter().cloned().collect()
     }
 
-    /// Whether an interface carries virtual IPs: the configured link, a formerly configured one, or that of kube-proxy.
+    /// Whether an interface carries virtual IPs: the configured link, one that was configured before, or that of kube-proxy.
     pub(super) fn is_dummy_link(&self, name: &LinkName) -> bool {
         let text = name.to_string();
         text == self.config.dummy_link

@@ -45,11 +45,11 @@ impl State {
                     .is_some_and(|interim| interim.removal == *operation)
                 {
                     chains.interim = None;
-                    chains.former = None;
+                    chains.leftovers = None;
                 } else {
                     chains.pending = chains.pending.map(|pending| pending.saturating_sub(1));
-                    if let Some(former) = chains.former.as_deref_mut().filter(|_| is_restore) {
-                        former.record_released();
+                    if let Some(leftovers) = chains.leftovers.as_deref_mut().filter(|_| is_restore) {
+                        leftovers.record_released();
                     }
                 }
                 if let Some(rules) = rules {
@@ -122,8 +122,8 @@ impl State {
     /// Records the entries of the ledger, which a replacement changed. Those of other sets are the same as before.
     fn record_ledger(&mut self, family: Family, present: &[Entry]) {
         let entries = &mut self.entries[family.index()][SetId::Ledger.index()];
-        let former: Vec<Entry> = entries.iter_observed().map(|(entry, ())| entry.clone()).collect();
-        for entry in former {
+        let leftovers: Vec<Entry> = entries.iter_observed().map(|(entry, ())| entry.clone()).collect();
+        for entry in leftovers {
             entries.observe(entry, None);
         }
         for entry in present {

@@ -196,7 +196,7 @@ impl State {
         }
     }
 
-    /// Moves the references in the tables from the former objects of a service port to its present ones. Both are of one family and one
+    /// Moves the references in the tables from the previous objects of a service port to its present ones. Both are of one family and one
     /// subject.
     fn update_references(
         &mut self,

@@ -54,15 +54,15 @@ impl Config {
     /// The configuration of IPVS mode for the removal of what it left. If iptables mode is configured: kube-proxy's defaults, with the
     /// `services` and the `exclude_cidrs` of this configuration, which decide what is owned, and with its sysctls of connection tracking.
     #[must_use]
-    pub fn former_ipvs(&self) -> ipvs_mode::Config {
+    pub fn retiring_ipvs(&self) -> ipvs_mode::Config {
         match self {
             Config::Ipvs(config) => config.clone(),
             Config::Iptables(config) => {
-                let mut former = ipvs_mode::Config::new("");
-                former.services = config.services.clone();
-                former.exclude_cidrs.clone_from(&config.exclude_cidrs);
-                former.conntrack = config.conntrack;
-                former
+                let mut retiring = ipvs_mode::Config::new("");
+                retiring.services = config.services.clone();
+                retiring.exclude_cidrs.clone_from(&config.exclude_cidrs);
+                retiring.conntrack = config.conntrack;
+                retiring
             }
         }
     }
@@ -104,6 +104,6 @@ mod tests {
         let mut config = iptables_mode::Config::new("node-a");
         config.conntrack.max_per_core = 0;
         let conntrack = config.conntrack;
-        assert_eq!(Config::Iptables(config).former_ipvs().conntrack, conntrack);
+        assert_eq!(Config::Iptables(config).retiring_ipvs().conntrack, conntrack);
     }
 }

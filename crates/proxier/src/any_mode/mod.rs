@@ -5,7 +5,6 @@
 
 pub mod config;
 pub mod error;
-mod former;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
@@ -16,6 +15,7 @@ mod metrics;
 pub mod mode;
 pub mod operation;
 pub mod order;
+mod retiring;
 mod serving;
 pub mod state;
 pub mod totals;
@@ -27,13 +27,13 @@ use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, O
 
 pub use self::config::Config;
 pub use self::error::Error;
-pub use self::former::Former;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
 pub use self::listing::Listings;
 pub use self::mode::Mode;
 pub use self::operation::Operation;
 pub use self::order::Phase;
+pub use self::retiring::Retiring;
 pub use self::state::{ModeState, State};
 pub use self::totals::Totals;
 use crate::data_path::{Class, DataPath};
@@ -94,8 +94,8 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::observe(state, kernel.ipvs()?)?,
             ModeState::Iptables(active) => {
                 let mut events = IptablesMode::observe(active, kernel.iptables()?)?;
-                let (former, config, kept) = (&mut state.former, &state.config, SharedChains::Kept);
-                events.extend(Former::observe(former, config, kept, state.now, kernel)?);
+                let (retiring, config, kept) = (&mut state.retiring, &state.config, SharedChains::Kept);
+                events.extend(Retiring::observe(retiring, config, kept, state.now, kernel)?);
                 events
             }
         })
@@ -119,8 +119,8 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::observe_keys(state, kernel.ipvs()?, &key::ipvs(keys))?,
             ModeState::Iptables(active) => {
                 IptablesMode::observe_keys(active, kernel.iptables()?, &key::iptables(keys))?;
-                if let Some(former) = &mut state.former {
-                    former.observe_keys(kernel, &key::ipvs(keys));
+                if let Some(retiring) = &mut state.retiring {
+                    retiring.observe_keys(kernel, &key::ipvs(keys));
                 }
             }
         }
@@ -164,8 +164,8 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::set_time(state, now),
             ModeState::Iptables(state) => IptablesMode::set_time(state, now),
         }
-        if let Some(former) = &mut state.former {
-            former.set_time(now);
+        if let Some(retiring) = &mut state.retiring {
+            retiring.set_time(now);
         }
     }
 
@@ -174,8 +174,8 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::due(state, now).into_iter().map(Key::Ipvs).collect(),
             ModeState::Iptables(active) => {
                 let due = IptablesMode::due(active, now).into_iter().map(Key::Iptables);
-                let of_former = state.former.iter().flat_map(|former| former.due(now));
-                due.chain(of_former.map(Key::Ipvs)).collect()
+                let of_retiring = state.retiring.iter().flat_map(|retiring| retiring.due(now));
+                due.chain(of_retiring.map(Key::Ipvs)).collect()
             }
         }
     }
@@ -184,8 +184,8 @@ impl DataPath for AnyMode {
         match &state.active {
             ModeState::Ipvs(state) => IpvsMode::next(state),
             ModeState::Iptables(active) => {
-                let of_former = state.former.as_ref().and_then(Former::next);
-                [IptablesMode::next(active), of_former]
+                let of_retiring = state.retiring.as_ref().and_then(Retiring::next);
+                [IptablesMode::next(active), of_retiring]
                     .into_iter()
                     .flatten()
                     .min()
@@ -218,11 +218,11 @@ impl DataPath for AnyMode {
         match &state.active {
             ModeState::Ipvs(state) => IpvsMode::draining(state),
             ModeState::Iptables(active) => {
-                let of_former = state
-                    .former
+                let of_retiring = state
+                    .retiring
                     .as_ref()
-                    .map(|former| IpvsMode::draining(&former.state));
-                IptablesMode::draining(active) + of_former.unwrap_or(0)
+                    .map(|retiring| IpvsMode::draining(&retiring.state));
+                IptablesMode::draining(active) + of_retiring.unwrap_or(0)
             }
         }
     }
@@ -244,8 +244,8 @@ impl DataPath for AnyMode {
     }
 
     fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
-        if let Some(former) = &mut state.former {
-            former.compile(services, changes);
+        if let Some(retiring) = &mut state.retiring {
+            retiring.compile(services, changes);
         }
         let everything = std::mem::take(&mut state.is_new_mode).then(|| services.everything());
         let changes = everything.as_ref().unwrap_or(changes);
@@ -260,8 +260,8 @@ impl DataPath for AnyMode {
             (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::set_dirty(state, key),
             (ModeState::Iptables(state), Key::Iptables(key)) => IptablesMode::set_dirty(state, key),
             (ModeState::Iptables(_), Key::Ipvs(key)) => {
-                if let Some(former) = &mut state.former {
-                    IpvsMode::set_dirty(&mut former.state, key);
+                if let Some(retiring) = &mut state.retiring {
+                    IpvsMode::set_dirty(&mut retiring.state, key);
                 }
             }
             (ModeState::Ipvs(_), Key::Iptables(_)) => {}
@@ -273,8 +273,8 @@ impl DataPath for AnyMode {
             (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::is_dirty(state, key),
             (ModeState::Iptables(state), Key::Iptables(key)) => IptablesMode::is_dirty(state, key),
             (ModeState::Iptables(_), Key::Ipvs(key)) => {
-                let former = state.former.as_ref();
-                former.is_none_or(|former| IpvsMode::is_dirty(&former.state, key))
+                let retiring = state.retiring.as_ref();
+                retiring.is_none_or(|retiring| IpvsMode::is_dirty(&retiring.state, key))
             }
             // No plan needs an object of the other mode: its retry ends with the next plan.
             (ModeState::Ipvs(_), Key::Iptables(_)) => true,
@@ -286,13 +286,13 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => plan.add_part::<IpvsMode>(|part| IpvsMode::plan(state, part)),
             ModeState::Iptables(active) => {
                 for family in Family::ALL {
-                    let left = state.former.as_ref();
+                    let left = state.retiring.as_ref();
                     let rules = left.map(|left| left.state.needed_rules(family));
-                    active.set_former_rules(family, rules);
+                    active.set_interim_rules(family, rules);
                 }
                 plan.add_part::<IptablesMode>(|part| IptablesMode::plan(active, part));
-                if let Some(former) = &mut state.former {
-                    former.plan(plan, |frontend, service| {
+                if let Some(retiring) = &mut state.retiring {
+                    retiring.plan(plan, |frontend, service| {
                         IptablesMode::serves(active, frontend, service)
                     });
                 }
@@ -330,8 +330,8 @@ impl DataPath for AnyMode {
                 IptablesMode::record(state, operation);
             }
             (ModeState::Iptables(_), Operation::Ipvs(operation)) => {
-                if let Some(former) = &mut state.former {
-                    IpvsMode::record(&mut former.state, operation);
+                if let Some(retiring) = &mut state.retiring {
+                    IpvsMode::record(&mut retiring.state, operation);
                 }
             }
             (ModeState::Ipvs(_), Operation::Iptables(_)) => {}
@@ -355,8 +355,8 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::clear_dirty(state),
             ModeState::Iptables(active) => {
                 IptablesMode::clear_dirty(active);
-                if state.former.as_mut().is_some_and(Former::clear_dirty) {
-                    state.former = None;
+                if state.retiring.as_mut().is_some_and(Retiring::clear_dirty) {
+                    state.retiring = None;
                 }
             }
         }

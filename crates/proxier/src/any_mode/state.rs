@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::config::Config;
-use super::former::Former;
 use super::mode::Mode;
+use super::retiring::Retiring;
 use crate::data_path::DataPath;
 use crate::iptables_mode::{self, IptablesMode};
 use crate::ipvs_mode::{self, IpvsMode};
@@ -18,7 +18,7 @@ pub struct State {
     /// Whether the mode changed and nothing was compiled since: the changes of the Services before it are missing in `active`.
     pub(super) is_new_mode: bool,
     /// What IPVS mode left, while iptables mode serves the node.
-    pub(super) former: Option<Former>,
+    pub(super) retiring: Option<Retiring>,
     /// The time of the sync in progress.
     pub(super) now: Option<Instant>,
 }
@@ -50,7 +50,7 @@ impl State {
             config: config.clone(),
             active: ModeState::new(config),
             is_new_mode: false,
-            former: None,
+            retiring: None,
             now: None,
         }
     }
@@ -63,15 +63,15 @@ impl State {
             }
             _ => {
                 let before = std::mem::replace(&mut self.active, ModeState::new(config));
-                self.former = match before {
-                    ModeState::Ipvs(state) => Some(Former::after(state)),
+                self.retiring = match before {
+                    ModeState::Ipvs(state) => Some(Retiring::after(state)),
                     ModeState::Iptables(_) => None,
                 };
                 self.is_new_mode = true;
             }
         }
-        if let Some(former) = &mut self.former {
-            former.set_config(config);
+        if let Some(retiring) = &mut self.retiring {
+            retiring.set_config(config);
         }
         self.config = config.clone();
     }

@@ -204,7 +204,7 @@ impl Node {
 
     /// All modes, to be removed.
     fn retiring(&self) -> Vec<Box<dyn Retire>> {
-        let ipvs = config("iptables").former_ipvs();
+        let ipvs = config("iptables").retiring_ipvs();
         let mut iptables = iptables_mode::Kernel::fake();
         iptables.rules = Box::new(self.rules.clone());
         vec![

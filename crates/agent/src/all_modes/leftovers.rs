@@ -15,7 +15,7 @@ use kernlink_base::ErrorChain;
 use kernlink_proxier::any_mode;
 use kernlink_proxier::ipvs_mode::SharedChains;
 use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
-use kernlink_proxier::unreadable::FORMER_MODE_UNREADABLE;
+use kernlink_proxier::unreadable::LEFTOVERS_UNREADABLE;
 use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
 use super::AllModes;
@@ -35,10 +35,10 @@ const READ_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What another mode left.
 #[derive(Clone, Debug)]
-pub(super) struct Former {
+pub(super) struct Leftovers {
     progress: Progress,
     /// IPVS mode in userspace mode, until its connections have ended.
-    pub(super) ipvs: Option<any_mode::Former>,
+    pub(super) ipvs: Option<any_mode::Retiring>,
     /// The rest, as last read.
     removal: Option<Removal>,
     /// What of the rest could not be read.
@@ -68,7 +68,7 @@ enum Progress {
     Gone,
 }
 
-impl Former {
+impl Leftovers {
     pub(super) fn new() -> Self {
         Self {
             progress: Progress::Waiting,
@@ -94,10 +94,10 @@ impl Former {
     ) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         if let Config::Userspace(config) = config {
-            let former = config.former_modes();
+            let retiring = config.retiring_modes();
             let removed = SharedChains::Removed;
             let kernel = &mut kernel.in_kernel;
-            events = any_mode::Former::observe(&mut self.ipvs, &former, removed, self.now, kernel)?;
+            events = any_mode::Retiring::observe(&mut self.ipvs, &retiring, removed, self.now, kernel)?;
             if self.ipvs.is_some() {
                 self.progress = self.progress.restarted();
             }
@@ -114,12 +114,12 @@ impl Former {
             !self.held.is_empty() || self.removal.as_ref().is_some_and(|removal| !removal.is_empty());
         if let Some(problem) = &self.problem {
             let text = format!("what {of} may have left cannot be read: {problem}");
-            events.push(Event::host(FORMER_MODE_UNREADABLE, text));
+            events.push(Event::host(LEFTOVERS_UNREADABLE, text));
         } else if is_left && self.ipvs.is_none() {
             let held = self.held_text();
             let text =
                 format!("{of} served this node before; what it left is removed after the first sync{held}");
-            events.push(Event::host("FormerMode", text));
+            events.push(Event::host("RetiringMode", text));
         }
         Ok(events)
     }
@@ -179,7 +179,7 @@ impl Former {
 
     pub(super) fn set_config(&mut self, config: &Config) {
         if let (Some(ipvs), Config::Userspace(config)) = (&mut self.ipvs, config) {
-            ipvs.set_config(&config.former_modes());
+            ipvs.set_config(&config.retiring_modes());
         }
     }
 
@@ -224,7 +224,7 @@ impl Former {
     pub(super) fn due(&self, now: Instant) -> Vec<Key> {
         match &self.ipvs {
             Some(ipvs) => ipvs.due(now).into_iter().map(Key::from).collect(),
-            None if self.next.is_some_and(|next| next <= now) => vec![Key::Former],
+            None if self.next.is_some_and(|next| next <= now) => vec![Key::Leftovers],
             None => Vec::new(),
         }
     }
@@ -252,8 +252,8 @@ impl Former {
         let removal = self.removal.as_ref().filter(|removal| !removal.is_empty());
         if let (Progress::Removing, Some(removal)) = (self.progress, removal) {
             plan.push(
-                Phase::Former,
-                Key::Former,
+                Phase::Leftovers,
+                Key::Leftovers,
                 Subject::DataPath,
                 removal.clone(),
                 Needs::none(),

@@ -14,7 +14,7 @@ use super::kernel::Kernel;
 use crate::data_path::DataPath;
 use crate::ipvs_mode::{self, IpvsMode, SharedChains};
 use crate::plan::PlanBuilder;
-use crate::unreadable::FORMER_MODE_UNREADABLE;
+use crate::unreadable::LEFTOVERS_UNREADABLE;
 
 /// The most Services that an event names.
 const MOST_NAMES: usize = 3;
@@ -22,7 +22,7 @@ const MOST_NAMES: usize = 3;
 /// IPVS mode on a node that another data path serves, which executes the steps of the removal. Its methods are those of a
 /// [`DataPath`] for the keys of IPVS mode.
 #[derive(Clone, Debug)]
-pub struct Former {
+pub struct Retiring {
     pub(super) state: Box<ipvs_mode::State>,
     /// Whether nothing was compiled since the state was made.
     is_new: bool,
@@ -42,7 +42,7 @@ enum Progress {
     Removing,
 }
 
-impl Former {
+impl Retiring {
     /// After the mode changed to iptables mode: the state of IPVS mode until now.
     pub(super) fn after(state: Box<ipvs_mode::State>) -> Self {
         Self::new(state, SharedChains::Kept)
@@ -62,7 +62,7 @@ impl Former {
 
     /// On a node that another process served.
     fn found(config: &Config, shared_chains: SharedChains, now: Option<Instant>) -> Self {
-        let state = IpvsMode::new_state(&config.former_ipvs());
+        let state = IpvsMode::new_state(&config.retiring_ipvs());
         let mut found = Self {
             is_new: true,
             ..Self::new(Box::new(state), shared_chains)
@@ -79,16 +79,16 @@ impl Former {
     /// # Errors
     /// Whether the link of IPVS mode exists could not be read. What else cannot be read is an event.
     pub fn observe(
-        former: &mut Option<Self>,
+        retiring: &mut Option<Self>,
         config: &Config,
         shared_chains: SharedChains,
         now: Option<Instant>,
         kernel: &mut Kernel,
     ) -> Result<Vec<Event>, Error> {
-        if former.is_none() && kernel.has_ipvs_link()? {
-            *former = Some(Self::found(config, shared_chains, now));
+        if retiring.is_none() && kernel.has_ipvs_link()? {
+            *retiring = Some(Self::found(config, shared_chains, now));
         }
-        let Some(left) = former else {
+        let Some(left) = retiring else {
             return Ok(Vec::new());
         };
         // What prevents the removal does not prevent iptables mode.
@@ -98,9 +98,9 @@ impl Former {
         });
         left.is_read = read.is_ok();
         Ok(vec![match read {
-            Ok(_) => Event::host("FormerMode", left.text()),
+            Ok(_) => Event::host("RetiringMode", left.text()),
             Err(error) => Event::host(
-                FORMER_MODE_UNREADABLE,
+                LEFTOVERS_UNREADABLE,
                 format!(
                     "IPVS mode served this node before; what it left cannot be read: {}",
                     ErrorChain(&error)

@@ -2,7 +2,7 @@
 //!
 //! | what | when it is removed |
 //! | --- | --- |
-//! | rules in `KUBE-SERVICES` (table `nat`) and `KUBE-PROXY-FIREWALL` | after all Services are written, with the rules of former Services; new rules are inserted above them |
+//! | rules in `KUBE-SERVICES` (table `nat`) and `KUBE-PROXY-FIREWALL` | after all Services are written, with the rules of withdrawn Services; new rules are inserted above them |
 //! | `KUBE-POSTROUTING`, `KUBE-FORWARD`, `KUBE-MARK-MASQ` | they are written with the other fixed chains |
 //! | the rule of `KUBE-POSTROUTING` that masquerades connections of a pod to itself | when virtual servers and virtual IPs are gone |
 //! | jumps to `KUBE-PROXY-FIREWALL` without a condition | with the fixed chains: they lead packets of established connections of IPVS to rules that are for new ones |

@@ -278,7 +278,7 @@ fn the_rules_of_a_renamed_port_stay_while_their_replacement_is_refused() {
 }
 
 #[test]
-fn former_chains_are_removed_after_the_last_refused_service_is_written() {
+fn chains_of_withdrawn_services_are_removed_after_the_last_refused_service_is_written() {
     let mut before = filled(3);
     let (kernel, behaviour) = faulty_kernel(&text(&mut before));
     let refused = ["10.244.1.1", "10.244.2.1"].map(str::to_owned);

@@ -18,7 +18,7 @@ use super::rules::{self, CHAINS, POSTROUTING, SERVICES};
 
 /// The rules and chains of iptables mode in the tables of a family.
 #[derive(Clone, Debug)]
-pub(super) struct Former {
+pub(super) struct Leftovers {
     /// Those in `KUBE-SERVICES`, in order.
     services: Vec<Rule>,
     /// What removes the chains and jumps that only iptables mode has.
@@ -30,7 +30,7 @@ pub(super) struct Former {
     admitted: BTreeMap<FrontendKey, Vec<IpNet>>,
 }
 
-impl Former {
+impl Leftovers {
     /// What the tables of a family contain; `None` if there is nothing to remove. A chain that a foreign rule uses stays.
     pub(super) fn of(saved: &Ruleset, family: Family) -> Option<Self> {
         let jumps = jumps();
@@ -42,26 +42,27 @@ impl Former {
             };
             removal(saved, family, table, &owned).edits
         };
-        let is_former = |rule: &&Rule| {
+        let is_leftover = |rule: &&Rule| {
             let to = rule.target.as_ref().and_then(|target| target.chain());
             to.is_some_and(|to| is_only_chain_of_iptables_mode(Table::Nat, to))
         };
         let services = saved.chain(Table::Nat, &chain_name(SERVICES)).into_iter();
         let services: Vec<Rule> = services
             .flat_map(|chain| chain.rules())
-            .filter(is_former)
+            .filter(is_leftover)
             .cloned()
             .collect();
         let admitted = services.iter().filter_map(|rule| admitted(saved, rule)).collect();
-        let former = Self {
+        let leftovers = Self {
             services,
             admitted,
             filter: edits(Table::Filter),
             releases_filter: false,
             nat: edits(Table::Nat),
         };
-        let is_empty = former.services.is_empty() && former.filter.is_empty() && former.nat.is_empty();
-        (!is_empty).then_some(former)
+        let is_empty =
+            leftovers.services.is_empty() && leftovers.filter.is_empty() && leftovers.nat.is_empty();
+        (!is_empty).then_some(leftovers)
     }
 
     /// Adds the rules that stay for now to the chains of IPVS mode.
@@ -100,7 +101,7 @@ impl Former {
     }
 }
 
-impl Former {
+impl Leftovers {
     /// Whether rules translate connections to a frontend of clients that these ranges do not admit.
     pub(super) fn admits_others(&self, frontend: &FrontendKey, ranges: &[IpNet]) -> bool {
         let is_in_range = |net: &IpNet| ranges.iter().any(|range| range.contains(net));
