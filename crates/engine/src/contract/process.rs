@@ -292,13 +292,15 @@ impl Expected {
         }
     }
 
-    /// Also that a frontend of a Service that changes is served during a change by endpoints that serve it before or after it, if any do before and after it.
+    /// Also that a frontend that changes is served during the change by endpoints that serve it before or after it, if any do before and after it.
     pub(super) fn keep<F: Fixture>(&mut self, before: &Process<'_, F>, after: &Process<'_, F>) {
         let later = after.proxier.services();
         for frontend in before.proxier.services().frontends() {
             let is_changed = later.frontend(&frontend.key).is_some_and(|later| {
                 let names = [frontend.owner, later.owner].map(|owner| &owner.key.name);
-                names[0] == names[1] && frontend.owner != later.owner
+                let is_of_one = names[0] == names[1];
+                frontend.owner != later.owner
+                    && (is_of_one || before.fixture.serves_while_the_owner_changes())
             });
             if !is_changed {
                 continue;
