@@ -207,7 +207,7 @@ impl Cluster {
                     endpoint.conditions.ready = random.chance(85);
                 }
                 for port in ["a", "b"] {
-                    for protocol in [Protocol::Tcp, Protocol::Udp] {
+                    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
                         let port = EndpointPort::new(port, 8_080).with_protocol(protocol);
                         slice.ports.push(port);
                     }
@@ -280,6 +280,17 @@ fn slice(service: &ObjectName, family: Family, pods: &[u8]) -> EndpointSlice {
     })
 }
 
+/// Options of Services by annotations. A data path ignores those that it does not have.
+const OPTIONS: [(&str, &str); 7] = [
+    ("forwarding-method", "direct"),
+    ("forwarding-method", "tunnel"),
+    ("scheduler", "wrr"),
+    ("scheduler", "mh"),
+    ("weights", "node=node-b:0"),
+    ("one-packet", "true"),
+    ("affinity-mask", "24,64"),
+];
+
 /// A Service with few names, addresses and ports, so that Services conflict.
 fn random_service(name: ObjectName, random: &mut Random) -> Service {
     let number = random.below(3);
@@ -294,10 +305,10 @@ fn random_service(name: ObjectName, random: &mut Random) -> Service {
         _ => ServiceType::LoadBalancer,
     };
     for port in ["a", "b"].into_iter().take(1 + random.below(2)) {
-        let protocol = if random.chance(30) {
-            Protocol::Udp
-        } else {
-            Protocol::Tcp
+        let protocol = match random.below(10) {
+            0..=5 => Protocol::Tcp,
+            6..=8 => Protocol::Udp,
+            _ => Protocol::Sctp,
         };
         let number = if random.chance(60) { 80 } else { 443 };
         let mut port = Port::new(port, number).with_protocol(protocol);
@@ -327,6 +338,13 @@ fn random_service(name: ObjectName, random: &mut Random) -> Service {
     }
     if random.chance(20) {
         service.internal_traffic_policy = TrafficPolicy::Local;
+    }
+    for (name, value) in OPTIONS {
+        if random.chance(7) {
+            service
+                .annotations
+                .insert(format!("kernlink.io/{name}"), value.to_owned());
+        }
     }
     if random.chance(20) {
         service.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(60));
