@@ -19,6 +19,10 @@ const BURST: u32 = 30;
 const INTERVAL: Duration = Duration::from_secs(60);
 /// The number of objects whose lines are counted separately.
 const MAX_OBJECTS: usize = 10_000;
+/// The number of lines about all objects that are logged at once.
+const BURST_OF_ALL: u32 = 1000;
+/// The time after which another line about any object is logged.
+const INTERVAL_OF_ALL: Duration = Duration::from_secs(1);
 
 /// Limits the lines of the log about each object: who may write it could otherwise fill the logs of all nodes.
 #[derive(Debug, Default)]
@@ -27,6 +31,19 @@ pub(crate) struct Limit {
     lines: BTreeMap<Option<Subject>, Lines>,
     /// When the objects whose lines have all become available again were last removed.
     cleaned: Option<Instant>,
+    /// The lines about all objects together.
+    all: Option<Lines>,
+}
+
+/// Whether a line is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Permission {
+    Permitted,
+    /// It is the last one about its object for now.
+    LastOfObject,
+    /// It is the last one about any object for now.
+    LastOfAll,
+    Refused,
 }
 
 /// The lines about an object.
@@ -38,21 +55,31 @@ struct Lines {
 }
 
 impl Lines {
-    /// Whether all lines have become available again.
-    fn refill(&mut self, now: Instant) -> bool {
-        let intervals = now.saturating_duration_since(self.since).as_secs() / INTERVAL.as_secs();
+    /// Whether all lines have become available again, of which one does after each interval.
+    fn refill(&mut self, interval: Duration, now: Instant) -> bool {
+        let intervals = now.saturating_duration_since(self.since).as_secs() / interval.as_secs();
         let intervals = u32::try_from(intervals).unwrap_or(u32::MAX);
         self.used = self.used.saturating_sub(intervals);
-        self.since += INTERVAL * intervals;
+        self.since += interval * intervals;
         self.used == 0
+    }
+
+    /// Uses a line if one of `burst` is available. Returns the number of those that are left after it; `None` if there was none.
+    fn take(&mut self, burst: u32, interval: Duration, now: Instant) -> Option<u32> {
+        if self.refill(interval, now) {
+            self.since = now;
+        }
+        let left = burst.checked_sub(self.used + 1)?;
+        self.used += 1;
+        Some(left)
     }
 }
 
 impl Limit {
-    /// Whether a line about this object is logged, and whether it is the last one.
-    fn permits(&mut self, subject: &Subject, now: Instant) -> (bool, bool) {
+    /// Whether a line about this object is logged.
+    fn permits(&mut self, subject: &Subject, now: Instant) -> Permission {
         if !matches!(subject, Subject::Object(..)) {
-            return (true, false);
+            return Permission::Permitted;
         }
         let mut key = Some(subject.clone());
         if !self.lines.contains_key(&key) && self.lines.len() >= MAX_OBJECTS {
@@ -61,37 +88,45 @@ impl Limit {
                 .cleaned
                 .is_none_or(|cleaned| now.saturating_duration_since(cleaned) >= INTERVAL)
             {
-                self.lines.retain(|_, lines| !lines.refill(now));
+                self.lines.retain(|_, lines| !lines.refill(INTERVAL, now));
                 self.cleaned = Some(now);
             }
             key = key.filter(|_| self.lines.len() < MAX_OBJECTS);
         }
-        let lines = self.lines.entry(key).or_insert(Lines { used: 0, since: now });
-        if lines.refill(now) {
-            lines.since = now;
+        let none = || Lines { used: 0, since: now };
+        let lines = self.lines.entry(key).or_insert_with(none);
+        let Some(of_object) = lines.take(BURST, INTERVAL, now) else {
+            return Permission::Refused;
+        };
+        let all = self.all.get_or_insert_with(none);
+        match all.take(BURST_OF_ALL, INTERVAL_OF_ALL, now) {
+            None => Permission::Refused,
+            Some(0) => Permission::LastOfAll,
+            Some(_) if of_object == 0 => Permission::LastOfObject,
+            Some(_) => Permission::Permitted,
         }
-        if lines.used == BURST {
-            return (false, false);
-        }
-        lines.used += 1;
-        (true, lines.used == BURST)
     }
 }
 
-/// Logs events, one line for each; those about one object that are too many at level `debug`.
+/// Logs events, one line for each; those about one object, or about all objects, that are too many at level `debug`.
 pub(crate) fn events(events: &[Event], limit: &mut Limit) {
     for event in events {
-        let (is_permitted, is_last) = limit.permits(&event.subject, Instant::now());
-        if is_permitted {
-            tracing::warn!(subject = event.subject.to_string(), "{}", event.reason);
-        } else {
-            tracing::debug!(subject = event.subject.to_string(), "{}", event.reason);
+        let subject = event.subject.to_string();
+        let permission = limit.permits(&event.subject, Instant::now());
+        if permission == Permission::Refused {
+            tracing::debug!(subject, "{}", event.reason);
+            continue;
         }
-        if is_last {
-            tracing::warn!(
-                subject = event.subject.to_string(),
+        tracing::warn!(subject, "{}", event.reason);
+        match permission {
+            Permission::LastOfObject => tracing::warn!(
+                subject,
                 "of further events about this object one a minute is logged; all of them at level debug"
-            );
+            ),
+            Permission::LastOfAll => tracing::warn!(
+                "of further events about any objects one a second is logged; all of them at level debug"
+            ),
+            Permission::Permitted | Permission::Refused => {}
         }
     }
 }
@@ -193,7 +228,9 @@ mod tests {
         let (mut limit, start) = (Limit::default(), Instant::now());
         let mut logged = |subject: &Subject, now| {
             let lines = (0..1_000).map(|_| limit.permits(subject, now));
-            lines.filter(|(is_permitted, _)| *is_permitted).count()
+            lines
+                .filter(|permission| *permission != Permission::Refused)
+                .count()
         };
         assert_eq!(logged(&object(1), start), BURST as usize);
         assert_eq!(logged(&object(2), start), BURST as usize, "another object");
@@ -205,9 +242,16 @@ mod tests {
     #[test]
     fn many_objects_that_change_all_the_time_do_not_fill_memory() {
         let (mut limit, now) = (Limit::default(), Instant::now());
-        let lines = (0..3 * MAX_OBJECTS).map(|number| limit.permits(&object(number), now).0);
-        let logged = lines.filter(|is_permitted| *is_permitted).count();
-        assert_eq!(logged, MAX_OBJECTS + BURST as usize);
+        let lines: Vec<Permission> = (0..3 * MAX_OBJECTS)
+            .map(|number| limit.permits(&object(number), now))
+            .collect();
+        let logged = lines.iter().filter(|line| **line != Permission::Refused).count();
+        assert_eq!(logged, BURST_OF_ALL as usize, "nor the log");
+        let last = lines
+            .iter()
+            .filter(|line| **line == Permission::LastOfAll)
+            .count();
+        assert_eq!(last, 1);
         assert_eq!(limit.lines.len(), MAX_OBJECTS + 1);
         limit.permits(&object(0), now + INTERVAL);
         limit.permits(&object(4 * MAX_OBJECTS), now + INTERVAL);

@@ -34,6 +34,8 @@ struct Reported {
 struct New<'a> {
     subject: &'a Subject,
     has_one_subject: bool,
+    /// Whether all of them are of Services: a user of Services may be the cause, so that the event is not about the host.
+    are_services: bool,
     text: String,
     consequence: Option<&'static str>,
     count: usize,
@@ -104,6 +106,7 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
         if let Some(new) = new.get_mut(&cause) {
             new.count += 1;
             new.has_one_subject &= *new.subject == step.subject;
+            new.are_services &= step.subject.service().is_some();
         } else if !self.reported.contains_key(&cause) {
             let reported = Reported {
                 // Replaced when all of them were counted.
@@ -114,6 +117,7 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
             let first = New {
                 subject: &step.subject,
                 has_one_subject: true,
+                are_services: step.subject.service().is_some(),
                 text: text(&step.operation.to_string(), error),
                 consequence: M::consequence(&step.key),
                 count: 1,
@@ -148,7 +152,14 @@ impl New<'_> {
         let mut text = self.text;
         if let Some(more) = self.count.checked_sub(1).filter(|more| *more > 0) {
             let operations = if more == 1 { "operation" } else { "operations" };
-            text.push_str(&format!("; {more} more {operations} failed for the same reason"));
+            let of_others = if self.are_services && !self.has_one_subject {
+                ", also of other Services,"
+            } else {
+                ""
+            };
+            text.push_str(&format!(
+                "; {more} more {operations}{of_others} failed for the same reason"
+            ));
         }
         if let Some(consequence) = self.consequence {
             text.push_str("; ");
@@ -156,7 +167,7 @@ impl New<'_> {
         }
         text.push_str("; it is tried again");
         match self.subject {
-            Subject::Service(name) if self.has_one_subject => Event::service(
+            Subject::Service(name) if self.are_services => Event::service(
                 name.clone(),
                 Reason::DataPath {
                     code: OPERATION_FAILED,

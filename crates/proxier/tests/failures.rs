@@ -51,8 +51,8 @@ fn many_operations_that_fail_for_one_reason_are_one_event_and_one_when_it_is_sol
     assert_eq!(
         texts(&synced),
         [
-            "host: ipvsadm -A -t 10.96.0.1:80 -s rr failed: cannot -A -t 10.96.0.1:80 -s rr: refused by the test; 99 more operations \
-             failed for the same reason; it is tried again"
+            "Service ns/s1: ipvsadm -A -t 10.96.0.1:80 -s rr failed: cannot -A -t 10.96.0.1:80 -s rr: refused by the test; 99 more \
+             operations, also of other Services, failed for the same reason; it is tried again"
         ]
     );
     // Each of them is retried at its own time, and one more Service fails for the same reason.
@@ -75,7 +75,9 @@ fn many_operations_that_fail_for_one_reason_are_one_event_and_one_when_it_is_sol
     }
     assert_eq!(solved.len(), 1, "{solved:?}");
     assert!(
-        solved[0].starts_with("host: solved, or no longer needed: ipvsadm -A -t 10.96.0.1:80 -s rr failed"),
+        solved[0].starts_with(
+            "Service ns/s1: solved, or no longer needed: ipvsadm -A -t 10.96.0.1:80 -s rr failed"
+        ),
         "{solved:?}"
     );
 }
