@@ -85,3 +85,6 @@ pub(crate) fn decode_generation(message: &Message<'_>) -> Result<Generation, Err
         name,
     })
 }
+
+#[cfg(test)]
+mod tests;
