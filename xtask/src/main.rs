@@ -15,6 +15,7 @@ mod imports;
 mod layers;
 mod libtest;
 mod modules;
+mod nft_suite;
 mod programs;
 mod prose;
 mod provision;
@@ -70,6 +71,10 @@ usage: cargo xtask VERB
   bench [--check] [GROUP]   run the benchmarks, or those with figures of one group;
                             --check: compare each figure with its value and its aim in docs/benchmarks.md;
                             exit with 1 if one does not hold
+  nft-suite FOLDER [--nft FILE]
+                            copy each rule of the test suite of nft (FOLDER: tests/py of its sources) with
+                            kernlink-nftables, and print counts and differences; as root;
+                            --nft: with this program (default: the installed one)
 
 options of commands that boot a VM:
   --kvm                     use hardware virtualisation (default: emulation)
@@ -115,6 +120,7 @@ enum Verb {
     },
     EndToEnd(e2e::Options),
     Image(image::Options),
+    NftSuite(nft_suite::Options),
     /// Internal: started inside the VM by [`vm`].
     Guest {
         folder: PathBuf,
@@ -162,6 +168,7 @@ fn run() -> Result<ExitCode> {
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
         Verb::Bench { group, check } => bench::run(&workspace, group.as_deref(), check, &options)?,
         Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
+        Verb::NftSuite(options) => nft_suite::run(&workspace, &options)?,
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
         Verb::Help | Verb::Guest { .. } => true,
     };
@@ -178,6 +185,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut end_to_end = e2e::Options::default();
     let mut repeat = None;
     let mut image = image::Options::default();
+    let mut nft = None;
     let mut options = vm::Options::default();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -192,6 +200,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             Arg::Long("legacy") => image.is_legacy = true,
             Arg::Long("agent") => image.agent = Some(parser.value()?.into()),
             Arg::Long("check") => image.check = true,
+            Arg::Long("nft") => nft = Some(PathBuf::from(parser.value()?)),
             Arg::Long("repeat") => repeat = Some(parser.value()?.parse().context("--repeat")?),
             Arg::Long("kvm") => options.kvm = true,
             Arg::Long("kernel") => options.kernel = Some(parser.value()?.into()),
@@ -240,6 +249,10 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
                 ..std::mem::take(&mut image)
             })
         }
+        Some("nft-suite") => Verb::NftSuite(nft_suite::Options {
+            folder: words.next().context("nft-suite: missing folder")?.into(),
+            nft: nft.take(),
+        }),
         Some("bench") => Verb::Bench {
             group: words.next(),
             check: std::mem::take(&mut image.check),
@@ -277,6 +290,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         image == image::Options::default(),
         "--legacy and --agent are options of `image` only, --check of `image` and `bench`"
     );
+    ensure!(nft.is_none(), "--nft is an option of `nft-suite` only");
     ensure!(repeat.is_none(), "--repeat is an option of `vm test` only");
     Ok((verb, options))
 }
@@ -375,6 +389,8 @@ mod tests {
             ("e2e --mode ipvs --kube-proxy f", "--mode does not apply"),
             ("test --mode ipvs", "options of `e2e` only"),
             ("image", "image: missing folder"),
+            ("nft-suite", "nft-suite: missing folder"),
+            ("test --nft nft", "--nft is an option of `nft-suite` only"),
             ("test --legacy", "options of `image` only"),
             ("test --repeat 2", "--repeat is an option of `vm test` only"),
             ("vm test --time-limit soon", "--time-limit"),
