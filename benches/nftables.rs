@@ -31,7 +31,8 @@ fn main() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)
         .map_err(|error| format!("creating a network namespace, which requires root: {error}"))?;
     encode()?;
-    batch()?;
+    batch(None)?;
+    batch(Some(COUNT))?;
     list()?;
     let peak = memory::of_child(CHILD, COUNT)?;
     figure(&format!("nftables.batch_peak_mib.{COUNT}"), peak / 1024.0, "MiB")?;
@@ -68,13 +69,17 @@ fn elements(name: &str, count: u32) -> Elements {
 }
 
 /// Replaces the table by one with an empty set.
-fn fresh(client: &mut Client, name: &str) -> Result<()> {
+fn fresh(client: &mut Client, name: &str, size: Option<u32>) -> Result<()> {
     let types = [DataType::Ipv4Address, DataType::Protocol, DataType::Service];
+    let mut set = Set::new(key(name), &types);
+    if let Some(size) = size {
+        set = set.with_size(size);
+    }
     Ok(client.apply(&[
         Operation::add(Table::new(table())),
         Operation::delete(table()),
         Operation::add(Table::new(table())),
-        Operation::add(Set::new(key(name), &types)),
+        Operation::add(set),
     ])?)
 }
 
@@ -115,8 +120,10 @@ fn encode() -> Result<()> {
     Ok(figure("nftables.encode_elements_per_second", rate, "elements/s")?)
 }
 
-fn batch() -> Result<()> {
-    println!("{COUNT} elements of ipv4_addr . inet_proto . inet_service are added:");
+/// Of a set without a size, which grows, or of one with a size, whose memory is allocated when it is added.
+fn batch(size: Option<u32>) -> Result<()> {
+    let suffix = if size.is_some() { ".sized" } else { "" };
+    println!("{COUNT} elements of ipv4_addr . inet_proto . inet_service are added, size {size:?}:");
     let messages = messages();
     let operations = [Operation::add(elements("s", COUNT))];
     verify(&messages, &operations)?;
@@ -127,16 +134,16 @@ fn batch() -> Result<()> {
     let mut client = Client::open()?;
     let (mut batches, mut floors, mut tools) = (Vec::new(), Vec::new(), Vec::new());
     for run in 0..=RUNS {
-        fresh(&mut client, "s")?;
+        fresh(&mut client, "s", size)?;
         let batch = timed(|| Ok(client.apply(&operations)?))?.0;
         check(&mut client, COUNT)?;
 
-        fresh(&mut client, "s")?;
+        fresh(&mut client, "s", size)?;
         let socket = socket()?;
         let floor = timed(|| replay(&socket, &bytes))?.0;
         check(&mut client, COUNT)?;
 
-        fresh(&mut client, "s")?;
+        fresh(&mut client, "s", size)?;
         let tool = timed(|| succeed(programs::command("nft").arg("-f").arg(&file)))?.0;
         check(&mut client, COUNT)?;
         // Modules are loaded and caches are filled in the first run.
@@ -152,24 +159,24 @@ fn batch() -> Result<()> {
     report("nft -f", &tools)?;
     let (batch, floor, tool) = (fastest(&batches)?, fastest(&floors)?, fastest(&tools)?);
     figure(
-        &format!("nftables.batch_over_floor.{COUNT}"),
+        &format!("nftables.batch_over_floor.{COUNT}{suffix}"),
         ratio(batch, floor),
         "ratio",
     )?;
     figure(
-        &format!("nftables.nft_over_batch.{COUNT}"),
+        &format!("nftables.nft_over_batch.{COUNT}{suffix}"),
         ratio(tool, batch),
         "ratio",
     )?;
     // What the kernel takes is a part of both.
     figure(
-        &format!("nftables.nft_over_floor.{COUNT}"),
+        &format!("nftables.nft_over_floor.{COUNT}{suffix}"),
         ratio(tool, floor),
         "ratio",
     )?;
     let own = tool.saturating_sub(floor);
     figure(
-        &format!("nftables.nft_own_ms.{COUNT}"),
+        &format!("nftables.nft_own_ms.{COUNT}{suffix}"),
         own.as_secs_f64() * 1e3,
         "ms",
     )?;
@@ -179,7 +186,7 @@ fn batch() -> Result<()> {
 fn list() -> Result<()> {
     println!("listed:");
     let mut client = Client::open()?;
-    fresh(&mut client, "s")?;
+    fresh(&mut client, "s", None)?;
     client.apply(&[Operation::add(elements("s", COUNT))])?;
     let (mut streams, mut lists, mut floors, mut tools) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for run in 0..=RUNS {
@@ -239,7 +246,7 @@ fn one_element() -> Result<()> {
     const SIZES: [u32; 2] = [1000, 500_000];
     const CHANGES: u32 = 200;
     let mut client = Client::open()?;
-    fresh(&mut client, "1000")?;
+    fresh(&mut client, "1000", None)?;
     let types = [DataType::Ipv4Address, DataType::Protocol, DataType::Service];
     client.apply(&[Operation::add(Set::new(key("500000"), &types))])?;
     for size in SIZES {
@@ -275,7 +282,7 @@ fn one_element() -> Result<()> {
 /// Adds elements and prints the peak memory of the process in KiB.
 fn peak(count: u32) -> Result<()> {
     let mut client = Client::open()?;
-    fresh(&mut client, "s")?;
+    fresh(&mut client, "s", None)?;
     client.apply(&[Operation::add(elements("s", count))])?;
     println!("{}", memory::peak_kib()?);
     Ok(())
@@ -334,11 +341,17 @@ fn read_dump(socket: &Socket) -> Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         let length = socket.recv(&mut &mut buffer[..], 0)?;
-        // NLMSG_DONE is in a datagram of its own.
-        match buffer.get(4..6).filter(|_| length >= 20) {
-            Some([3, 0]) => return Ok(()),
-            Some([2, 0]) | None => return Err("the dump was refused".into()),
-            Some(_) => {}
+        let mut rest = buffer.get(..length).unwrap_or_default();
+        // Length and type; NLMSG_ERROR is 2, NLMSG_DONE 3.
+        while let [a, b, c, d, kind, high, ..] = rest {
+            // The types of nf_tables are 0x0a00 and more.
+            match u16::from_ne_bytes([*kind, *high]) {
+                3 => return Ok(()),
+                2 => return Err("the dump was refused".into()),
+                _ => {}
+            }
+            let length = u32::from_ne_bytes([*a, *b, *c, *d]) as usize;
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
         }
     }
 }
