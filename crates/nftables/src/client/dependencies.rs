@@ -25,6 +25,8 @@ pub(super) fn execute_rest(
 ) -> Vec<Result<(), Error>> {
     let mut outcomes: Vec<Option<Error>> = vec![None; operations.len()];
     loop {
+        // Those of this round that were not executed because of others.
+        let mut not_executed: Vec<Option<Error>> = vec![None; operations.len()];
         let rest: Vec<usize> = (0..operations.len())
             .filter(|index| matches!(outcomes.get(*index), Some(None)))
             .collect();
@@ -43,7 +45,12 @@ pub(super) fn execute_rest(
         for (index, outcome) in rest.into_iter().zip(executed.into_iter().chain(missing)) {
             let Err(error) = outcome else { continue };
             match error {
-                Error::NotExecuted { .. } => continue,
+                Error::NotExecuted { .. } => {
+                    if let Some(outcome) = not_executed.get_mut(index) {
+                        *outcome = Some(error);
+                    }
+                    continue;
+                }
                 Error::Refused { .. } | Error::Invalid { .. } => is_refused = true,
                 _ => is_failed = true,
             }
@@ -55,9 +62,9 @@ pub(super) fn execute_rest(
             skip_dependents(operations, &mut outcomes);
             continue;
         }
+        let outcomes = outcomes.into_iter().zip(not_executed);
         return outcomes
-            .into_iter()
-            .map(|outcome| outcome.map_or(Ok(()), Err))
+            .map(|(outcome, not_executed)| outcome.or(not_executed).map_or(Ok(()), Err))
             .collect();
     }
 }
@@ -163,6 +170,80 @@ fn used_by_rule<'a>(
             Expression::ObjectReference(object) => used.push(Named::Object(table, &object.name)),
             Expression::FlowOffload(flow) => used.push(Named::Flowtable(table, &flow.flowtable)),
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::Chain;
+    use crate::client::ElementIter;
+    use crate::element::{Element, Elements};
+    use crate::flowtable::Flowtable;
+    use crate::object::Object;
+    use crate::rule::Rule;
+    use crate::set::{Set, SetKey};
+    use crate::table::Table;
+    use crate::table_family::TableFamily;
+
+    /// Answers every transaction with these errors.
+    struct Answers(Vec<Error>);
+
+    impl Nftables for Answers {
+        fn execute_at(&mut self, _: Option<u32>, _: &[Operation]) -> Vec<Result<(), Error>> {
+            self.0.iter().cloned().map(Err).collect()
+        }
+
+        fn generation(&mut self) -> Result<u32, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn tables(&mut self, _: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn chains(&mut self, _: &TableKey) -> Result<Vec<Chain>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn rules(&mut self, _: &TableKey, _: Option<&str>) -> Result<Vec<Rule>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn sets(&mut self, _: &TableKey) -> Result<Vec<Set>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn elements<'a>(&'a mut self, _: &SetKey) -> Result<ElementIter<'a>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn find_elements(&mut self, _: &Elements) -> Result<Vec<Option<Element>>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn objects(&mut self, _: &TableKey) -> Result<Vec<Object>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+
+        fn flowtables(&mut self, _: &TableKey) -> Result<Vec<Flowtable>, Error> {
+            Err(Error::OutcomeMissing)
+        }
+    }
+
+    #[test]
+    fn an_operation_that_was_never_executed_is_no_success() {
+        let failed = || Error::OutcomeMissing;
+        let not_executed = || Error::NotExecuted { refused: 0 };
+        for answers in [
+            vec![failed(), not_executed()],
+            vec![not_executed(), not_executed()],
+            vec![],
+        ] {
+            let table = |name: &str| Operation::add(Table::new(TableKey::new(TableFamily::Ip, name)));
+            let outcomes = execute_rest(&mut Answers(answers), &[table("a"), table("b")]);
+            assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
         }
     }
 }
