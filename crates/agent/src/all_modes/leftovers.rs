@@ -6,7 +6,7 @@
 //! | configured | what is removed |
 //! | --- | --- |
 //! | `userspace` | virtual servers and their addresses when their connections have ended; then chains, sets, and last the link of IPVS mode, by which a process notices that anything of it is left; then chains of iptables mode |
-//! | `iptables`, `ipvs` | portal chains of userspace mode. What these two leave for each other is removed by `any_mode` |
+//! | `iptables`, `ipvs` | portal chains of userspace mode, at the end of the first sync of a new process: nothing listens at their ports any more. What these two leave for each other is removed by `any_mode` |
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -37,6 +37,8 @@ const READ_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct Leftovers {
     progress: Progress,
+    /// Whether this process served the node in the other mode: its portals lead to open ports.
+    is_same_process: bool,
     /// IPVS mode in userspace mode, until its connections have ended.
     pub(super) ipvs: Option<any_mode::Retiring>,
     /// The rest, as last read.
@@ -69,9 +71,11 @@ enum Progress {
 }
 
 impl Leftovers {
-    pub(super) fn new() -> Self {
+    /// Of another process, or of this one, if the configuration changed.
+    pub(super) fn new(is_same_process: bool) -> Self {
         Self {
             progress: Progress::Waiting,
+            is_same_process,
             ipvs: None,
             removal: None,
             problem: None,
@@ -250,7 +254,12 @@ impl Leftovers {
             return;
         }
         let removal = self.removal.as_ref().filter(|removal| !removal.is_empty());
-        if let (Progress::Removing, Some(removal)) = (self.progress, removal) {
+        // Portals of another process lead to ports at which nothing listens any more: until they are removed, nothing serves their Services.
+        let is_due = |removal: &&Removal| {
+            self.progress == Progress::Removing
+                || (!self.is_same_process && matches!(removal, Removal::Portals(_)))
+        };
+        if let Some(removal) = removal.filter(is_due) {
             plan.push(
                 Phase::Leftovers,
                 Key::Leftovers,

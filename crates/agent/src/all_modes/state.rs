@@ -53,7 +53,7 @@ impl State {
             config: config.clone(),
             active: Active::new(config),
             is_new_mode: false,
-            leftovers: Leftovers::new(),
+            leftovers: Leftovers::new(false),
         }
     }
 
@@ -67,7 +67,7 @@ impl State {
                 // The other mode is found in the kernel, as after a restart.
                 self.active = Active::new(config);
                 self.is_new_mode = true;
-                self.leftovers = Leftovers::new();
+                self.leftovers = Leftovers::new(true);
             }
         }
         self.leftovers.set_config(config);

@@ -437,7 +437,7 @@ fn userspace_mode_removes_the_chains_of_iptables_mode_after_it_serves() {
 }
 
 #[test]
-fn iptables_and_ipvs_mode_remove_portal_chains_after_they_serve() {
+fn iptables_and_ipvs_mode_remove_portal_chains_in_their_first_sync() {
     for mode in ["iptables", "ipvs"] {
         let node = Node::new();
         node.start("userspace").settle();
@@ -446,9 +446,11 @@ fn iptables_and_ipvs_mode_remove_portal_chains_after_they_serve() {
         let first = process.sync();
         assert!(first.is_success(), "{first}");
         assert!(node.has_chain("KUBE-SERVICES"), "{mode}");
-        // At once: until then the portals lead to closed ports. IPVS mode does it in its first sync, which has two parts.
-        let is_soon = first.next.is_some_and(|next| next <= process.now);
-        assert!(is_soon || !node.has_chain("KUBE-PORTALS-HOST"), "{mode}");
+        // Until then the portals lead to closed ports.
+        assert!(
+            !node.has_chain("KUBE-PORTALS") && !node.has_chain("KUBE-NODEPORT-"),
+            "{mode}"
+        );
         process.settle();
         assert!(
             !node.has_chain("KUBE-PORTALS") && !node.has_chain("KUBE-NODEPORT-"),

@@ -487,6 +487,37 @@ fn after_an_interrupted_change_the_cleanup_leaves_nothing_of_any_mode() {
     }
 }
 
+#[test]
+fn after_an_interrupted_change_a_third_mode_removes_what_both_left() {
+    for third in MODES {
+        let expected = written_by(third);
+        for (first, next) in pairs().filter(|(_, next)| *next != third) {
+            for operations in 0.. {
+                let when = format!("{first} to {next}, after {operations} operations, then {third}");
+                let (node, connections) = served_by(first);
+                let has_ended = interrupt(&node, next, operations);
+                node.end_process();
+                let serves = node.unserved(&SERVICES.map(|service| (service, service.endpoints())));
+                let mut process = start(&node, third);
+                for sync in 0..3 {
+                    let synced = process.sync();
+                    process.now = synced.next.unwrap_or(process.now).max(process.now);
+                    if serves.is_empty() {
+                        node.assert_served(&format!("{when}, after {sync} syncs"));
+                    }
+                }
+                node.connect(&connections, 0);
+                process.settle();
+                node.assert_served(&when);
+                assert_same(&node.written(), &expected, &when);
+                if !has_ended {
+                    break;
+                }
+            }
+        }
+    }
+}
+
 /// A process in the mode `next` on a node that `first` served, after some syncs. The kernel refuses what has a text.
 fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Process) {
     let (node, connections) = served_by(first);
