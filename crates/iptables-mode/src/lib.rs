@@ -24,14 +24,13 @@ mod observed;
 pub mod operation;
 pub mod order;
 mod plan;
-mod plan_flows;
-mod plan_services;
 mod port_chain;
-mod recheck;
 pub mod retire;
+mod rule_key;
 mod state;
 pub mod sysctls;
 mod totals;
+mod touched;
 pub mod watch;
 mod write;
 
@@ -112,11 +111,11 @@ impl DataPath for IptablesMode {
     }
 
     fn is_observed(state: &State, key: &Key) -> bool {
-        recheck::is_observed(state, key)
+        observe::is_observed(state, key)
     }
 
     fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
-        recheck::recheck(state, kernel, keys)
+        observe::recheck(state, kernel, keys)
     }
 
     fn undone(state: &State, key: &Key) -> Option<Key> {

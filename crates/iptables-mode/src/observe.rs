@@ -1,5 +1,7 @@
 //! Reads the kernel: tables, addresses and sysctls.
 
+mod recheck;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
@@ -13,12 +15,13 @@ use kernlink_netfilter::{
 };
 use kernlink_services::{Event, Family};
 
+use self::recheck::forget_damaged;
+pub(super) use self::recheck::{is_observed, recheck};
 use super::accounting;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::observed::{Observed, is_port_chain};
-use super::recheck::forget_damaged;
 use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
 

@@ -10,7 +10,7 @@ use kernlink_services::Family;
 use super::chains::{FixedChain, Jump, jumps};
 use super::leftovers;
 use super::names::ChainKind;
-use super::state::{Fingerprint, rule_text};
+use super::rule_key::{Fingerprint, rule_text};
 
 /// The tables of a family, as far as they concern iptables mode.
 #[derive(Clone, Debug, Default)]

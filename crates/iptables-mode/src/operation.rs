@@ -11,7 +11,7 @@ use kernlink_services::Family;
 use super::chains::FixedChain;
 use super::key::Key;
 use super::order::TableOrder;
-use super::state::Fingerprint;
+use super::rule_key::Fingerprint;
 
 /// A change of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]

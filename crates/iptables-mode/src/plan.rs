@@ -1,26 +1,31 @@
 //! Makes a plan: compares the dirty chains and rules and adds the steps that change them.
 
+mod flows;
+mod services;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
-use kernlink_iptables_restore::{ChainName, Edit, Operation as RulesOperation, Position, Rule, Table};
+use kernlink_iptables_restore::{Edit, Operation as RulesOperation, Position, Rule, Table};
 use kernlink_netfilter::CONNTRACK_BUCKETS;
 use kernlink_netfilter::Sysctl;
 use kernlink_services::Family;
 
+use self::flows::plan_flows;
+use self::services::plan_services;
 use super::IptablesMode;
 use super::chains::{FixedChain, Jump, jumps};
 use super::key::Key;
 use super::observed::{ObservedChain, counts};
 use super::operation::{EnsureChain, Operation};
 use super::order::{FILTER_FIRST, Phase};
-use super::plan_flows::plan_flows;
-use super::plan_services::plan_services;
-use super::state::{RuleKey, State, rule_text};
+use super::rule_key::{RuleKey, rule_text};
+use super::state::State;
 use super::sysctls::ROUTE_LOCALNET;
+use super::touched::Touched;
 use super::write::Writer;
 
-pub(super) type Need = kernlink_engine::plan::Need<Key>;
+type Need = kernlink_engine::plan::Need<Key>;
 
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
@@ -55,13 +60,6 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode
     });
     // Those of failed steps that are not planned now are kept until they are done.
     state.touched.extend(touched);
-}
-
-/// A chain or a rule that a step changes.
-#[derive(Clone, Debug)]
-pub(super) enum Touched {
-    Chain(ChainName),
-    Rule(RuleKey),
 }
 
 /// Adds the steps for the sysctls with these names.

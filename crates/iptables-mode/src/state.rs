@@ -4,6 +4,7 @@ mod dirty;
 mod ports;
 mod readings;
 mod record;
+mod totals;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
-use kernlink_iptables_restore::{ChainName, Rule, Style, Table as RuleTable};
+use kernlink_iptables_restore::{ChainName, Rule, Table as RuleTable};
 use kernlink_netfilter::{CONNTRACK_BUCKETS, MissingExtensions};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
@@ -23,16 +24,10 @@ use super::events::Events;
 use super::flows::Flows;
 use super::key::Key;
 use super::observed::{Observed, ObservedChain, fingerprint};
-use super::plan::Touched;
 use super::port_chain::PortChain;
+use super::rule_key::{Fingerprint, RuleKey, rule_text};
 use super::totals::Sums;
-
-/// A rule of a service port in a chain that all service ports share: its normal form, as `iptables-save` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct RuleKey {
-    pub(super) chain: FixedChain,
-    pub(super) text: Box<str>,
-}
+use super::touched::Touched;
 
 /// The desired and observed chains and rules of iptables mode.
 #[derive(Clone, Debug)]
@@ -132,9 +127,6 @@ impl FixedChains {
             && (self.observed.iter().any(is_lost) || jumps.any(|(recorded, found)| *recorded && !*found))
     }
 }
-
-/// Identifies the rules of a chain: two hashes of their normal forms.
-pub(super) type Fingerprint = [u64; 2];
 
 impl State {
     /// The state before Services and kernel were read: that of a node without Services.
@@ -586,18 +578,4 @@ impl State {
         let rules = self.static_rules(chain, family);
         rules.iter().map(|rule| rule_text(rule, family)).collect()
     }
-}
-
-impl RuleKey {
-    pub(super) fn new(chain: FixedChain, text: &str) -> Self {
-        Self {
-            chain,
-            text: text.into(),
-        }
-    }
-}
-
-/// The normal form of a rule as `iptables-save` prints it.
-pub(super) fn rule_text(rule: &Rule, family: Family) -> Box<str> {
-    rule.normal_form(family).render(Style::SAVE).into()
 }

@@ -5,10 +5,8 @@ use std::time::Instant;
 use kernlink_iptables_restore::{Edit, Table};
 use kernlink_services::Family;
 
-use super::chains::FixedChain;
 use super::compile::Compiled;
 use super::operation::Write;
-use super::state::State;
 
 /// The numbers of desired objects of iptables mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,15 +81,15 @@ impl PortCounts {
 /// The sums of the numbers of all service ports of a family, and of what was written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
-    filter_rules: usize,
-    nat_rules: usize,
-    no_local_internal: usize,
-    no_local_external: usize,
-    last_filter_rules: usize,
-    last_nat_rules: usize,
+    pub(super) filter_rules: usize,
+    pub(super) nat_rules: usize,
+    pub(super) no_local_internal: usize,
+    pub(super) no_local_external: usize,
+    pub(super) last_filter_rules: usize,
+    pub(super) last_nat_rules: usize,
     /// The time of the sync that wrote them.
-    last: Option<Instant>,
-    partial_failures: u64,
+    pub(super) last: Option<Instant>,
+    pub(super) partial_failures: u64,
 }
 
 impl Sums {
@@ -125,30 +123,5 @@ impl Sums {
     /// Counts a write that failed in a sync that did not read the whole kernel.
     pub(super) fn record_partial_failure(&mut self) {
         self.partial_failures += 1;
-    }
-}
-
-impl State {
-    pub(super) fn totals(&self) -> Totals {
-        let mut totals = Totals::default();
-        for family in self.families() {
-            let sums = self.sums(family);
-            let fixed = |table: Table| -> usize {
-                let chains = FixedChain::of(self.config(), family).filter(|chain| chain.table() == table);
-                chains.map(|chain| self.static_rules(chain, family).len()).sum()
-            };
-            totals.families[family.index()] = FamilyTotals {
-                chains: self.chains[family.index()].len(),
-                shared_rules: self.rules[family.index()].len(),
-                filter_rules: sums.filter_rules + fixed(Table::Filter),
-                nat_rules: sums.nat_rules + fixed(Table::Nat),
-                last_filter_rules: sums.last_filter_rules,
-                last_nat_rules: sums.last_nat_rules,
-                no_local_internal: sums.no_local_internal,
-                no_local_external: sums.no_local_external,
-                partial_failures: sums.partial_failures,
-            };
-        }
-        totals
     }
 }

@@ -8,9 +8,9 @@ use super::key::Key;
 use super::observed::fingerprint;
 use super::operation::{Effects, Write};
 use super::order::TableOrder;
-use super::plan::Touched;
 use super::port_chain::PortChain;
-use super::state::{Fingerprint, RuleKey};
+use super::rule_key::{Fingerprint, RuleKey};
+use super::touched::Touched;
 
 /// A dirty chain of a service port.
 pub(super) type DirtyChain<'a> = Difference<'a, ChainName, PortChain, Fingerprint>;

@@ -4,7 +4,7 @@ use kernlink_services::Family;
 
 use super::State;
 use crate::key::Key;
-use crate::plan::Touched;
+use crate::touched::Touched;
 
 impl State {
     /// The object that a step with this key repairs, if the last listing found it changed or removed.

@@ -13,12 +13,13 @@ use kernlink_services::{
     Changes, Event, Family, Frontend, NodeFacts, ObjectName, ServicePort, ServicePortId, Services,
 };
 
-use super::{RuleKey, State, rule_text};
+use super::State;
 use crate::chains::FixedChain;
 use crate::compile::{Inputs, compile};
 use crate::flows;
 use crate::key::Key;
 use crate::port_chain::PortChain;
+use crate::rule_key::{RuleKey, rule_text};
 use crate::totals::PortCounts;
 
 /// Above this number of endpoints of a family, ready or not, its rules of endpoints have no comments, as in kube-proxy.

@@ -3,13 +3,14 @@
 use kernlink_iptables_restore::{Edit, Operation as RulesOperation, Refused};
 use kernlink_services::{Event, ObjectName};
 
-use super::{RuleKey, State, rule_text};
+use super::State;
 use crate::chains::{Counters, FixedChain, INVALID_DROPPED, LOOPBACK_ACCEPTED, nfacct};
 use crate::error::Error;
 use crate::extensions;
 use crate::key::Key;
 use crate::observed::ObservedChain;
 use crate::operation::{Operation, Write};
+use crate::rule_key::{RuleKey, rule_text};
 use crate::sysctls::TCP_BE_LIBERAL;
 
 impl State {

@@ -8,11 +8,12 @@ use kernlink_iptables_restore::{Condition, Match, PortRange, Rule};
 use kernlink_netfilter::flows::Reading;
 use kernlink_services::{Family, ObjectName};
 
-use super::IptablesMode;
-use super::chains::FixedChain;
-use super::key::Key;
-use super::order::Phase;
-use super::state::{RuleKey, State};
+use crate::IptablesMode;
+use crate::chains::FixedChain;
+use crate::key::Key;
+use crate::order::Phase;
+use crate::rule_key::RuleKey;
+use crate::state::State;
 
 type Need = kernlink_engine::plan::Need<Key>;
 

@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use kernlink_iptables_restore::{Chain, ChainName, Rule, Table, Variant};
 use kernlink_services::Family;
 
-use super::chains::{FixedChain, jumps};
-use super::error::Error;
-use super::kernel::Kernel;
-use super::key::Key;
-use super::observe::{observe_addresses, observe_rules, observe_sysctl};
-use super::observed::ObservedChain;
-use super::state::{State, rule_text};
+use super::{observe_addresses, observe_rules, observe_sysctl};
+use crate::chains::{FixedChain, jumps};
+use crate::error::Error;
+use crate::kernel::Kernel;
+use crate::key::Key;
+use crate::observed::ObservedChain;
+use crate::rule_key::rule_text;
+use crate::state::State;
 
 /// Reads objects again and returns those that differ from what is recorded. If the jumps or fixed chains of a family do, all its tables are
 /// read.
-pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
     let mut changed = Vec::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
     for key in keys {
@@ -76,7 +77,7 @@ fn lacks_rules(state: &State, kernel: &mut Kernel, family: Family, chain: FixedC
 }
 
 /// Whether an object is recorded as existing. Before the first listing nothing is.
-pub(super) fn is_observed(state: &State, key: &Key) -> bool {
+pub(crate) fn is_observed(state: &State, key: &Key) -> bool {
     match key {
         Key::Sysctl(name) => state.sysctls.is_observed(name),
         Key::Accounting(name) => state.accounting.is_observed(name),

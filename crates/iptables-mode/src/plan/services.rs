@@ -9,14 +9,15 @@ use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
 use kernlink_iptables_restore::{ChainName, Edit, Table};
 use kernlink_services::{Family, ObjectName};
 
-use super::IptablesMode;
-use super::key::Key;
-use super::order::{FILTER_FIRST, NAT_FIRST, Phase};
-use super::plan::{Fixed, Need, Touched};
-use super::plan_flows::Written;
-use super::port_chain::service_of;
-use super::state::State;
-use super::write::{Part, Writer};
+use super::flows::Written;
+use super::{Fixed, Need};
+use crate::IptablesMode;
+use crate::key::Key;
+use crate::order::{FILTER_FIRST, NAT_FIRST, Phase};
+use crate::port_chain::service_of;
+use crate::state::State;
+use crate::touched::Touched;
+use crate::write::{Part, Writer};
 
 /// The fewest Services whose chains are compared by a thread of their own; it takes longer to start one than to compare fewer.
 const FEWEST_SERVICES: NonZeroUsize = NonZeroUsize::new(200).unwrap();
