@@ -1,7 +1,10 @@
 //! The removal of what modes left on a node that they do not serve any more.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
+
+use kernlink_services::ObjectName;
 
 /// A mode that does not serve the node any more. It finds what it left by its own ownership rules alone, through kernel APIs of its own: it
 /// depends on no other mode.
@@ -55,6 +58,27 @@ pub fn remove_all(modes: &mut [Box<dyn Retire>], now: Instant) -> Removed {
         }
     }
     all
+}
+
+/// The most Services that an event names.
+const MOST_NAMES: usize = 3;
+
+/// The names of Services for an event: the first ones, and the number of the others. `None` without any.
+#[must_use]
+pub fn names(services: &BTreeSet<&ObjectName>) -> Option<String> {
+    let first: Vec<String> = services
+        .iter()
+        .take(MOST_NAMES)
+        .map(ToString::to_string)
+        .collect();
+    if first.is_empty() {
+        return None;
+    }
+    let others = match services.len() - first.len() {
+        0 => String::new(),
+        others => format!(" and {others} others"),
+    };
+    Some(format!("{}{others}", first.join(", ")))
 }
 
 /// Adds texts that are new: several modes may read one table.
@@ -130,6 +154,16 @@ mod tests {
         assert_eq!((removed.done, removed.kept), (3, Vec::new()));
         // Each mode reports it, after each removal.
         assert_eq!(removed.failures, ["a table cannot be read"]);
+    }
+
+    #[test]
+    fn an_event_names_few_services() {
+        let services = ["a", "b", "c", "d", "e"].map(|name| ObjectName::new("ns", name));
+        let named = |most: usize| names(&services.iter().take(most).collect());
+        assert_eq!(named(0), None);
+        assert_eq!(named(2).unwrap(), "ns/a, ns/b");
+        assert_eq!(named(3).unwrap(), "ns/a, ns/b, ns/c");
+        assert_eq!(named(5).unwrap(), "ns/a, ns/b, ns/c and 2 others");
     }
 
     #[test]

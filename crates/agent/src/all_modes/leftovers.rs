@@ -15,6 +15,7 @@ use kernlink_base::ErrorChain;
 use kernlink_proxier::any_mode;
 use kernlink_proxier::ipvs_mode::SharedChains;
 use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
+use kernlink_proxier::retire::names;
 use kernlink_proxier::unreadable::LEFTOVERS_UNREADABLE;
 use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
@@ -28,8 +29,6 @@ use super::removal::Removal;
 
 /// How often it is compared whether the configured mode serves what is kept for it.
 const HELD_INTERVAL: Duration = Duration::from_secs(5);
-/// The most Services that an event names.
-const MOST_NAMES: usize = 3;
 /// When what could not be read is read again.
 const READ_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -45,8 +44,8 @@ pub(super) struct Leftovers {
     removal: Option<Removal>,
     /// What of the rest could not be read.
     problem: Option<String>,
-    /// The frontends that Services want, and the Services that own them; not those with source ranges. Empty if nothing is left.
-    wanted: HashMap<FrontendKey, ObjectName>,
+    /// The frontends of Services, with the Services that own them; not those with source ranges. Empty if nothing is left.
+    desired: HashMap<FrontendKey, ObjectName>,
     /// Whether nothing was compiled yet.
     is_new: bool,
     /// Those whose rules stay, because the configured mode did not serve them when the rest was read.
@@ -79,7 +78,7 @@ impl Leftovers {
             ipvs: None,
             removal: None,
             problem: None,
-            wanted: HashMap::new(),
+            desired: HashMap::new(),
             is_new: true,
             held: BTreeSet::new(),
             is_dirty: false,
@@ -130,22 +129,11 @@ impl Leftovers {
 
     /// The Services whose rules stay, for the event.
     fn held_text(&self) -> String {
-        let services = self.held.iter().filter_map(|frontend| self.wanted.get(frontend));
-        let services: BTreeSet<&ObjectName> = services.collect();
-        if services.is_empty() {
-            return String::new();
-        }
-        let first: Vec<String> = services
-            .iter()
-            .take(MOST_NAMES)
-            .map(ToString::to_string)
-            .collect();
-        let others = match services.len() - first.len() {
-            0 => String::new(),
-            others => format!(" and {others} others"),
-        };
-        let first = first.join(", ");
-        format!("; its rules of {first}{others} stay, which the configured mode cannot serve yet")
+        let services = self.held.iter().filter_map(|frontend| self.desired.get(frontend));
+        let held = names(&services.collect());
+        let held = held
+            .map(|held| format!("; its rules of {held} stay, which the configured mode cannot serve yet"));
+        held.unwrap_or_default()
     }
 
     /// Reads what is left apart from IPVS mode, which has a state of its own. `is_served`: whether the configured mode serves a frontend
@@ -157,7 +145,7 @@ impl Leftovers {
         is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
     ) {
         let unserved = self
-            .wanted
+            .desired
             .iter()
             .filter(|(frontend, service)| !is_served(frontend, service));
         let unserved = unserved.map(|(frontend, _)| *frontend).collect();
@@ -176,7 +164,7 @@ impl Leftovers {
         let is_nothing = self.problem.is_none() && self.removal.as_ref().is_some_and(Removal::is_empty);
         if self.ipvs.is_none() && is_nothing && self.held.is_empty() {
             self.progress = Progress::Gone;
-            self.wanted = HashMap::new();
+            self.desired = HashMap::new();
             self.is_new = true;
         }
     }
@@ -209,10 +197,10 @@ impl Leftovers {
             match open {
                 Some(owner) => {
                     _ = self
-                        .wanted
+                        .desired
                         .insert(*frontend, owner.owner.key.name.service.clone())
                 }
-                None => _ = self.wanted.remove(frontend),
+                None => _ = self.desired.remove(frontend),
             }
         }
     }

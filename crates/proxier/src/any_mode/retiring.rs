@@ -14,10 +14,8 @@ use super::kernel::Kernel;
 use crate::data_path::DataPath;
 use crate::ipvs_mode::{self, IpvsMode, SharedChains};
 use crate::plan::PlanBuilder;
+use crate::retire::names;
 use crate::unreadable::LEFTOVERS_UNREADABLE;
-
-/// The most Services that an event names.
-const MOST_NAMES: usize = 3;
 
 /// IPVS mode on a node that another data path serves, which executes the steps of the removal. Its methods are those of a
 /// [`DataPath`] for the keys of IPVS mode.
@@ -113,17 +111,10 @@ impl Retiring {
     fn text(&self) -> String {
         let left =
             "IPVS mode served this node before; what it left is removed when its connections have ended";
-        let held = self.state.held_services();
-        if held.is_empty() {
-            return left.to_owned();
+        match names(&self.state.held_services()) {
+            Some(held) => format!("{left}; IPVS still serves {held}, whose rules cannot be written yet"),
+            None => left.to_owned(),
         }
-        let first: Vec<String> = held.iter().take(MOST_NAMES).map(ToString::to_string).collect();
-        let others = match held.len() - first.len() {
-            0 => String::new(),
-            others => format!(" and {others} others"),
-        };
-        let first = first.join(", ");
-        format!("{left}; IPVS still serves {first}{others}, whose rules cannot be written yet")
     }
 
     /// Reads single objects again.
