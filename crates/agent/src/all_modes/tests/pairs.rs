@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
 use kernlink_proxier::ipvs_mode::ipvs::{ConnectionCounts, RealServer};
+use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::retire::{Leftovers, Removed, Retire, remove_all};
 use kernlink_services::{Ingress, ObjectName, Protocol, ServiceType};
 use kernlink_userspace::data_path as userspace;
@@ -487,6 +488,51 @@ fn after_an_interrupted_change_the_cleanup_leaves_nothing_of_any_mode() {
     }
 }
 
+/// `/proc/sys` that cannot be written, except what IPVS mode cannot serve without.
+struct ReadOnlySysctls(FakeSysctls);
+
+impl Sysctls for ReadOnlySysctls {
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
+        let error = std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem);
+        let outcomes = sysctls.iter().map(|sysctl| match &*sysctl.name {
+            "net.ipv4.ip_forward" | "net.ipv4.vs.conntrack" => {
+                self.0.execute(std::slice::from_ref(sysctl)).remove(0)
+            }
+            name => Err(SysctlError::new("write", name, &error)),
+        });
+        outcomes.collect()
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
+        self.0.read(name)
+    }
+}
+
+#[test]
+fn where_sysctls_cannot_be_written_all_other_objects_of_the_mode_before_are_removed() {
+    for (first, next) in serving_pairs() {
+        let expected = written_by(next);
+        let (node, connections) = served_by(first);
+        node.connect(&connections, 0);
+        let mut process = start(&node, next);
+        let in_kernel = &mut process.proxier.kernel_mut().in_kernel;
+        in_kernel.ipvs().unwrap().sysctls = Box::new(ReadOnlySysctls(FakeSysctls::default()));
+        in_kernel.iptables().unwrap().sysctls = Box::new(ReadOnlySysctls(FakeSysctls::default()));
+        for sync in 0..60 {
+            let synced = process.sync();
+            assert_eq!(
+                next == "userspace",
+                synced.is_success(),
+                "{first} to {next}: {synced}"
+            );
+            node.assert_served(&format!("{first} to {next}, after {sync} syncs"));
+            let Some(following) = synced.next else { break };
+            process.now = following.max(process.now);
+        }
+        assert_same(&node.written(), &expected, &format!("{first} to {next}"));
+    }
+}
+
 #[test]
 fn after_an_interrupted_change_a_third_mode_removes_what_both_left() {
     for third in MODES {
@@ -539,10 +585,14 @@ fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Proc
     (node, process)
 }
 
-/// The pairs of a mode that serves after its process ended and another one, with what the kernel may refuse to the other one.
+/// The pairs of a mode that serves after its process ended and another one.
+fn serving_pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
+    pairs().filter(|(first, _)| *first != "userspace")
+}
+
+/// These pairs with what the kernel may refuse to the other one.
 fn refusals() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let pairs = pairs().filter(|(first, _)| *first != "userspace");
-    pairs.flat_map(|(first, next)| {
+    serving_pairs().flat_map(|(first, next)| {
         let refused = written_for(next).iter();
         refused.map(move |refused| (first, next, *refused))
     })
