@@ -111,6 +111,9 @@ const NETFILTER: &str = "kernlink-netfilter";
 const PROXIER: &str = "kernlink-proxier";
 const AGENT: &str = "kernlink-agent";
 
+/// What the tests of a package may use in addition: those of the agent share the evaluator of packets with those of the proxier.
+const FOR_TESTS: &[(&str, &str)] = &[(AGENT, "kernlink-ipvs"), (AGENT, "kernlink-ipset")];
+
 /// What a build of a package must not compile, also not as a dependency of a dependency, with any of its features.
 const NEVER_COMPILED: &[(&str, &[&str])] = &[
     (
@@ -210,6 +213,7 @@ fn violations(package: &str, dependencies: &[Dependency<'_>], members: &[&str]) 
     dependencies
         .iter()
         .filter(|dependency| dependency.name != package && members.contains(&dependency.name))
+        .filter(|dependency| !dependency.is_for_tests || !FOR_TESTS.contains(&(package, dependency.name)))
         .filter(|dependency| match find(package) {
             Some(layer) => {
                 // Dependencies of an allowed dependency are allowed too: its API may contain their types.
