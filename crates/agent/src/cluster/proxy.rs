@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use hyper::Uri;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use ipnet::IpNet;
 use tower::{BoxError, Service};
 
 /// The proxy for a server: that of `proxy-url` in the kubeconfig file, otherwise that of the environment, as in client-go: `HTTPS_PROXY`, or for
@@ -25,7 +26,7 @@ pub(super) fn find(
         values.into_iter().flatten().find(|value| !value.is_empty())
     };
     if let Some(url) = configured.filter(|url| !url.is_empty()) {
-        return intercept("clusters[].cluster.proxy-url", url, "", server);
+        return intercept("clusters[].cluster.proxy-url", url, server);
     }
     let name = if server.scheme_str() == Some("http") {
         "HTTP_PROXY"
@@ -33,56 +34,117 @@ pub(super) fn find(
         "HTTPS_PROXY"
     };
     match variable(name) {
-        Some(url) if !is_this_host(server) => {
-            let excluded = variable("NO_PROXY").unwrap_or_default();
-            // The library applies it to names only.
-            if excluded.split(',').any(|entry| entry.trim() == "*") {
-                return Ok(None);
-            }
-            intercept(name, &url, &without_ports(&excluded, server), server)
+        Some(url)
+            if !is_this_host(server) && !excludes(&variable("NO_PROXY").unwrap_or_default(), server) =>
+        {
+            intercept(name, &url, server)
         }
         _ => Ok(None),
     }
 }
 
-fn intercept(field: &str, url: &str, excluded: &str, server: &Uri) -> Result<Option<Intercept>, String> {
-    let invalid = || {
-        format!("{field} is not the URL of a supported proxy; valid: http://HOST:PORT, socks5://HOST:PORT")
-    };
-    let matcher = |excluded: &str| Matcher::builder().all(url).no(excluded).build();
-    let proxy = matcher("").intercept(server).ok_or_else(invalid)?;
-    match proxy.uri().scheme_str() {
-        Some("http" | "socks5" | "socks5h") => Ok(matcher(excluded).intercept(server)),
-        _ => Err(invalid()),
+fn intercept(field: &str, url: &str, server: &Uri) -> Result<Option<Intercept>, String> {
+    let proxy = Matcher::builder().all(url).build().intercept(server);
+    let schemes = ["http", "socks5", "socks5h"];
+    match proxy {
+        Some(proxy)
+            if proxy
+                .uri()
+                .scheme_str()
+                .is_some_and(|scheme| schemes.contains(&scheme)) =>
+        {
+            Ok(Some(proxy))
+        }
+        _ => Err(format!(
+            "{field} is not the URL of a supported proxy; valid: http://HOST:PORT, socks5://HOST:PORT"
+        )),
     }
 }
 
-/// The entries of `NO_PROXY` without their ports; those with another port than the server's are left out.
-fn without_ports(excluded: &str, server: &Uri) -> String {
-    let default = if server.scheme_str() == Some("http") {
-        80
-    } else {
-        443
-    };
-    let port = server.port_u16().unwrap_or(default);
-    let entries = excluded.split(',').map(str::trim).filter_map(|entry| {
-        let Some((host, number)) = entry.rsplit_once(':') else {
-            return Some(entry);
-        };
-        if host.contains(':') && !host.ends_with(']') {
-            // An IPv6 address or network.
-            return Some(entry);
-        }
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        (number.parse() == Ok(port)).then_some(host)
-    });
-    entries.collect::<Vec<_>>().join(",")
+/// Whether `NO_PROXY` includes a server. An entry is `*`, a network, or an address or domain, which may have a port. A domain includes those below
+/// it; one that begins with `.` or `*.` is only those below it.
+fn excludes(entries: &str, server: &Uri) -> bool {
+    let host = server.host().unwrap_or_default().to_ascii_lowercase();
+    let address = address(&host);
+    let port = port(server).to_string();
+    entries
+        .to_ascii_lowercase()
+        .split(',')
+        .map(str::trim)
+        .any(|entry| {
+            if entry == "*" {
+                return true;
+            }
+            if let Ok(network) = entry.parse::<IpNet>() {
+                return address.is_some_and(|address| network.contains(&address));
+            }
+            let (name, number) = split_port(entry);
+            if !number.is_empty() && number != port {
+                return false;
+            }
+            if let Ok(excluded) = name.parse::<IpAddr>() {
+                return address == Some(excluded.to_canonical());
+            }
+            address.is_none() && !name.is_empty() && is_in_domain(&host, name)
+        })
+}
+
+/// An entry of `NO_PROXY`, and its port, which is empty if there is none.
+fn split_port(entry: &str) -> (&str, &str) {
+    match entry.rsplit_once(':') {
+        Some((name, port)) if !name.contains(':') => (name, port),
+        Some((name, port)) => match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+            Some(name) => (name, port),
+            None => (entry, ""),
+        },
+        None => (entry, ""),
+    }
+}
+
+fn is_in_domain(host: &str, domain: &str) -> bool {
+    let domain = domain
+        .strip_prefix('*')
+        .filter(|rest| rest.starts_with('.'))
+        .unwrap_or(domain);
+    if domain.starts_with('.') {
+        return host.ends_with(domain);
+    }
+    let above = host.strip_suffix(domain);
+    above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
 }
 
 fn is_this_host(server: &Uri) -> bool {
     let host = server.host().unwrap_or_default();
+    host == "localhost" || address(host).is_some_and(|address| address.is_loopback())
+}
+
+/// The address if a host is one. An IPv4 address that is mapped to IPv6 is the IPv4 address.
+fn address(host: &str) -> Option<IpAddr> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    let address: IpAddr = host.parse().ok()?;
+    Some(address.to_canonical())
+}
+
+/// The port of a server or proxy, which is that of its scheme if the URL has none.
+fn port(url: &Uri) -> u16 {
+    url.port_u16().unwrap_or(match url.scheme_str() {
+        Some("http") => 80,
+        Some("socks5" | "socks5h") => 1080,
+        _ => 443,
+    })
+}
+
+/// The URL with its port: the connectors assume 443 for a server behind a proxy, and 80 for a proxy.
+fn with_port(url: Uri) -> Uri {
+    if url.port().is_some() {
+        return url;
+    }
+    let port = port(&url);
+    let mut parts = url.clone().into_parts();
+    parts.authority = parts
+        .authority
+        .and_then(|authority| format!("{authority}:{port}").parse().ok());
+    Uri::from_parts(parts).unwrap_or(url)
 }
 
 /// Connects to the API server, maybe through a proxy.
@@ -98,7 +160,7 @@ impl<C> Way<C> {
         let Some(proxy) = proxy else {
             return Self::Direct(connector);
         };
-        let url = proxy.uri().clone();
+        let url = with_port(proxy.uri().clone());
         if url.scheme_str() == Some("http") {
             let tunnel = Tunnel::new(url, connector);
             return Self::Http(match proxy.basic_auth() {
@@ -138,8 +200,8 @@ where
     fn call(&mut self, server: Uri) -> Self::Future {
         match self {
             Self::Direct(connector) => boxed(connector.call(server)),
-            Self::Http(connector) => boxed(connector.call(server)),
-            Self::Socks(connector) => boxed(connector.call(server)),
+            Self::Http(connector) => boxed(connector.call(with_port(server))),
+            Self::Socks(connector) => boxed(connector.call(with_port(server))),
         }
     }
 }
@@ -183,9 +245,63 @@ mod tests {
         for entries in ["192.0.2.2", "192.0.2.1:443", "2001:db8::/32"] {
             assert_eq!(excluded(entries), "http://a:1/", "{entries}");
         }
+        // A proxy that is not used may be one that is not supported.
+        let other = [("HTTPS_PROXY", "https://a:1"), ("NO_PROXY", "192.0.2.1")];
+        assert_eq!(found(server, None, &other), "none");
         // `NO_PROXY` does not concern the file, as in client-go.
         let all = [both[0], ("NO_PROXY", "*")];
         assert_eq!(found(server, Some("socks5://c:3"), &all), "socks5://c:3/");
+    }
+
+    #[test]
+    fn no_proxy_excludes_the_servers_that_it_excludes_for_client_go() {
+        // Whether Go's `http.ProxyFromEnvironment` returns the proxy.
+        let cases = [
+            (".example.org", "https://example.org/", true),
+            (".example.org", "https://api.example.org/", false),
+            ("*.example.org", "https://example.org/", true),
+            ("*.example.org", "https://api.example.org/", false),
+            ("example.org", "https://API.Example.org:6443/", false),
+            ("example.org", "https://anexample.org/", true),
+            (".Example.ORG:6443", "https://api.example.org:6443/", false),
+            ("[2001:db8::1]", "https://[2001:db8::1]:6443/", true),
+            ("[2001:db8::1]:6443", "https://[2001:db8::1]:6443/", false),
+            ("2001:db8::1", "https://[2001:db8::1]:6443/", false),
+            ("2001:db8::/64", "https://[2001:db8::1]:6443/", false),
+            ("192.0.2.1:", "https://192.0.2.1:6443/", false),
+            (":6443", "https://192.0.2.1:6443/", true),
+            ("org", "https://example.org/", false),
+            ("a*", "https://a/", true),
+            ("*:6443", "https://a.b:6443/", true),
+            ("192.0.2.1/24:6443", "https://192.0.2.1:6443/", true),
+            ("192.0.2.1/24", "https://192.0.2.9:6443/", false),
+            ("other", "https://[::ffff:127.0.0.1]/", false),
+            ("x,*", "https://192.0.2.1/", false),
+            ("192.0.2.1", "https://[::ffff:192.0.2.1]/", false),
+            ("192.0.2.0/24", "https://[::ffff:192.0.2.1]/", false),
+            ("0.0.0.0/0", "https://[2001:db8::1]/", true),
+            ("example.org:x", "https://example.org/", true),
+            ("example.org:443", "https://example.org/", false),
+            (" , ,", "https://example.org/", true),
+        ];
+        let proxy = ("HTTPS_PROXY", "http://a:1");
+        let differs = cases.iter().filter(|(entries, server, expected)| {
+            (found(server, None, &[proxy, ("NO_PROXY", entries)]) != "none") != *expected
+        });
+        assert_eq!(differs.collect::<Vec<_>>(), Vec::<&(&str, &str, bool)>::new());
+    }
+
+    #[test]
+    fn a_url_without_a_port_has_that_of_its_scheme() {
+        for (url, expected) in [
+            ("http://a/", "http://a:80/"),
+            ("https://a/b", "https://a:443/b"),
+            ("https://[2001:db8::1]/", "https://[2001:db8::1]:443/"),
+            ("https://a:6443/", "https://a:6443/"),
+            ("socks5://a/", "socks5://a:1080/"),
+        ] {
+            assert_eq!(with_port(url.parse().unwrap()).to_string(), expected);
+        }
     }
 
     #[test]

@@ -188,3 +188,34 @@ fn requests_pass_through_the_proxy_of_the_kubeconfig_file_without_compression_wh
         "{list}"
     );
 }
+
+#[test]
+fn a_server_without_tls_and_without_a_port_is_reached_at_port_80_through_a_proxy() {
+    let (address, requests) = server(|request| {
+        if request.starts_with("CONNECT ") {
+            Reply::Status(200)
+        } else {
+            hang(request)
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {
+            "server": "http://api.example.org", "proxy-url": format!("http://{address}")}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+    });
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    let mut options = options(address);
+    options.access = Access {
+        kubeconfig: Some(path),
+        master: None,
+    };
+    let _cluster = Cluster::start(&options, &Traffic::new().unwrap(), |_| {});
+    let connect = requests.recv_timeout(PATIENCE).unwrap();
+    assert!(
+        connect.starts_with("CONNECT api.example.org:80 HTTP/1.1\r\n"),
+        "{connect}"
+    );
+}
