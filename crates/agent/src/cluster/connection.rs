@@ -144,20 +144,27 @@ impl Connection {
         }
     }
 
-    /// Sends a GET request for a path with a query, such as of a watch. The answer is not compressed: a proxy that compresses it might keep
-    /// events back.
-    pub(super) async fn get(&self, path: &str) -> Result<Response<Body>, Failure> {
-        self.send(Request::get(path), Body::empty()).await
+    /// Sends a GET request for a path with a query, such as of a watch, whose headers have to arrive within `limit`. The answer is not
+    /// compressed: a proxy that compresses it might keep events back.
+    pub(super) async fn get(&self, path: &str, limit: Duration) -> Result<Response<Body>, Failure> {
+        self.send(Request::get(path), Body::empty(), limit).await
     }
 
     /// Sends a POST request with an object.
     pub(super) async fn post(&self, path: &str, object: String) -> Result<(), Failure> {
         let request = Request::post(path).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.send(request, Body::from(object.into_bytes())).await?;
+        let answer = self
+            .send(request, Body::from(object.into_bytes()), self.limits.answer)
+            .await?;
         self.read_body(answer).await.map(drop)
     }
 
-    async fn send(&self, request: request::Builder, body: Body) -> Result<Response<Body>, Failure> {
+    async fn send(
+        &self,
+        request: request::Builder,
+        body: Body,
+        limit: Duration,
+    ) -> Result<Response<Body>, Failure> {
         let Numbered {
             client, number, host, ..
         } = self.client().await?;
@@ -168,7 +175,7 @@ impl Connection {
             .map_err(|error| Failure::Invalid(describe_chain(&error)))?;
         let method = request.method().clone();
         let start = Instant::now();
-        let answer = tokio::time::timeout(self.limits.answer, client.send(request)).await;
+        let answer = tokio::time::timeout(limit, client.send(request)).await;
         let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
         let code = code.map(|answer| answer.status().as_u16());
         self.traffic
@@ -207,7 +214,7 @@ impl Connection {
         if self.client().await?.accepts_compression {
             request = request.header(ACCEPT_ENCODING, encoding::ACCEPTED);
         }
-        let answer = self.send(request, Body::empty()).await?;
+        let answer = self.send(request, Body::empty(), self.limits.answer).await?;
         let connection = answer.extensions().get::<Received>().cloned();
         let (received, body) = self.read_body(answer).await?;
         self.on_received(kind, received);

@@ -122,9 +122,16 @@ impl Reflector {
         let expects_pings = self.connection.has_pings();
         let (seconds, limit) = self.watch_time(expects_pings);
         self.verb = "watch";
+        let longest = self.connection.limits().answer;
+        // Without pings nothing else shows that the server hangs.
+        let headers = if expects_pings {
+            longest
+        } else {
+            longest.min(limit)
+        };
         let answer = self
             .connection
-            .get(&self.resource.watch(&version, seconds))
+            .get(&self.resource.watch(&version, seconds), headers)
             .await?;
         self.answered(&answer);
         if expects_pings && !has_pings(&answer) {
@@ -147,7 +154,9 @@ impl Reflector {
         // Without pings it is followed by another watch.
         let (seconds, limit) = self.watch_time(true);
         self.verb = "watch";
-        let answer = match self.connection.get(&self.resource.streamed_list(seconds)).await {
+        let headers = self.connection.limits().answer;
+        let path = self.resource.streamed_list(seconds);
+        let answer = match self.connection.get(&path, headers).await {
             Ok(answer) => answer,
             Err(Failure::Status(status)) if is_not_supported(&status) => {
                 tracing::debug!("{}: lists are not streamed: {status}", self.resource.kind);

@@ -37,6 +37,8 @@ pub(super) enum Reply {
     Body(String),
     /// Begins an answer, and then hangs with an open connection.
     Begin,
+    /// Hangs with an open connection.
+    Nothing,
 }
 
 /// A server without TLS. Passes on the head of each request, with its body, before it is answered.
@@ -81,6 +83,7 @@ fn serve(mut stream: TcpStream, reply: &dyn Fn(&str) -> Reply, requests: &Sender
                     "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"
                 )?;
             }
+            Reply::Nothing => {}
             Reply::Begin => stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?,
         }
     }
@@ -143,6 +146,41 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
     };
     let watches = requests.iter().filter(is_watch);
     assert_eq!(watches.take(2).count(), 2);
+}
+
+#[test]
+fn a_server_without_pings_that_does_not_answer_a_watch_is_stale_although_lists_may_take_long() {
+    let (address, _requests) = server(|request| match hang(request) {
+        Reply::Begin => Reply::Nothing,
+        other => other,
+    });
+    let limits = Limits {
+        answer: Duration::from_hours(1),
+        watch_without_pings: Duration::from_millis(5),
+        margin: Duration::from_millis(5),
+        ..Limits::default()
+    };
+    let (sender, updates) = mpsc::channel();
+    let _cluster = Cluster::start_with(
+        &options(address),
+        &Traffic::new().unwrap(),
+        limits,
+        move |update| {
+            let _ = sender.send(update);
+        },
+    );
+    let is_failed = |update: &Update| {
+        matches!(
+            update,
+            Update::Failed {
+                kind: Kind::Service,
+                received: Some(_),
+                ..
+            }
+        )
+    };
+    let updates = std::iter::repeat_with(|| updates.recv_timeout(PATIENCE).unwrap());
+    assert!(updates.into_iter().any(|update| is_failed(&update)));
 }
 
 #[test]
