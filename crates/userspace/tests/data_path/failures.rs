@@ -96,7 +96,7 @@ fn an_address_that_the_node_does_not_have_is_reported_once_with_its_field() {
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
     assert_eq!(events.len(), 1, "{events:?}");
     let expected = "bindAddress: 192.0.2.55 is not an address of this node; valid: an address of this node, or 0.0.0.0 or :: for all of \
-                    them; 8 more operations failed for the same reason";
+                    them; 8 more operations, also of other Services, failed for the same reason";
     assert!(events[0].contains(expected), "{events:?}");
     fixture.sockets.lock().missing.clear();
     fixture.now += std::time::Duration::from_secs(10);
