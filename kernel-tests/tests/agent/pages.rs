@@ -79,7 +79,9 @@ fn the_pages_and_metrics_of_an_agent_answer_what_an_operator_asks() {
         agent.wait_for("the log has the level debug from now on", 1);
         kill(pid, Signal::SIGUSR1).unwrap();
         agent.wait_for("the log has the level trace from now on", 1);
+        // Two of them could be one.
         kill(pid, Signal::SIGUSR2).unwrap();
+        agent.wait_for("the log has the level debug from now on", 2);
         kill(pid, Signal::SIGUSR2).unwrap();
         agent.wait_for("the log has the level info from now on", 1);
 
