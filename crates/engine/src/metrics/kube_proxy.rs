@@ -10,8 +10,9 @@ use crate::data_path::DataPath;
 use crate::status::{FamilyStatus, Status};
 
 /// The kinds of objects that iptables-restore writes, in any data path.
-const RESTORED: [&str; 7] = [
+const RESTORED: [&str; 8] = [
     "rules",
+    "chains",
     "jump",
     "fixed_chains",
     "firewall",
