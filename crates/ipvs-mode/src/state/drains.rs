@@ -25,7 +25,7 @@ pub(crate) struct Drains {
     /// The virtual servers with real servers of weight 0 that were read for this sync.
     read: BTreeSet<VirtualServerKey>,
     /// The real servers that had weight 0 and no connections when they were read for this sync.
-    idle: BTreeSet<(VirtualServerKey, RealServerKey)>,
+    idle: BTreeMap<VirtualServerKey, BTreeSet<RealServerKey>>,
 }
 
 /// When the draining real servers of a virtual server at an address are deleted.
@@ -88,7 +88,7 @@ impl Drains {
         server: VirtualServerKey,
         real_servers: impl Iterator<Item = (RealServerKey, bool)>,
     ) {
-        self.idle.retain(|(of, _)| *of != server);
+        self.idle.remove(&server);
         self.add_observed(server, real_servers);
     }
 
@@ -101,7 +101,7 @@ impl Drains {
         for (real_server, is_idle) in real_servers {
             has_any = true;
             if is_idle {
-                self.idle.insert((server, real_server));
+                self.idle.entry(server).or_default().insert(real_server);
             }
         }
         if let Some(read_at) = self.now.map(|now| now + READ_INTERVAL).filter(|_| has_any) {
@@ -152,7 +152,8 @@ impl Drains {
 
     /// Whether a real server had no connections when it was read for this sync.
     pub(crate) fn is_idle(&self, server: VirtualServerKey, real_server: RealServerKey) -> bool {
-        self.idle.contains(&(server, real_server))
+        let idle = self.idle.get(&server);
+        idle.is_some_and(|idle| idle.contains(&real_server))
     }
 
     /// The deadline of the real servers at an address.
