@@ -160,18 +160,24 @@ fn proxier<M: Mode>(config: &M::Config, kernel: M::Kernel, objects: Objects) -> 
     Ok(proxier)
 }
 
-/// Executes a sync and returns whether every operation succeeded.
+/// Executes a sync and returns whether every operation succeeded. After a sync of the first Services it executes the one of all others.
 fn sync<M: Mode>(proxier: &mut Proxier<M>) -> Result<bool> {
-    let start = Instant::now();
-    let synced = proxier.sync(start)?;
-    for event in &synced.events {
-        print_line!("Event: {event}");
+    let mut is_success = true;
+    loop {
+        let start = Instant::now();
+        let synced = proxier.sync(start)?;
+        for event in &synced.events {
+            print_line!("Event: {event}");
+        }
+        print_line!(
+            "Sync: {synced}, in {:.1} ms.",
+            start.elapsed().as_secs_f64() * 1e3
+        );
+        if !synced.is_partial {
+            return Ok(is_success && synced.is_success());
+        }
+        is_success &= synced.report.is_success();
     }
-    print_line!(
-        "Sync: {synced}, in {:.1} ms.",
-        start.elapsed().as_secs_f64() * 1e3
-    );
-    Ok(synced.is_success())
 }
 
 fn in_memory(objects: Objects) -> Result<bool> {
