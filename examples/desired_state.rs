@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use kernlink_agent::all_modes::{AllModes, Config, State};
 use kernlink_kubernetes::kube_proxy_config::{self, KubeProxyConfiguration};
 use kernlink_kubernetes::manifest::{self, Objects};
 use kernlink_proxier::DataPath;
-use kernlink_proxier::any_mode::{AnyMode, Config, State};
 use kernlink_proxier::ipvs_mode::KernelRelease;
 use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_proxier::services::address::{parse_address, parse_net};
@@ -44,6 +44,8 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
   --output-dir DIRECTORY       write one file for each listing; default: all to standard output
 
 An option takes precedence over the configuration file and over a Node object in the input.";
+
+const NO_LISTINGS: &str = "mode: userspace mode has no listings, since its rules depend on the ports of the process; valid: ipvs, iptables";
 
 fn main() -> ExitCode {
     let arguments: Result<Vec<String>, _> = std::env::args_os()
@@ -91,13 +93,13 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     services.update();
     let changes = services.take_changes();
     let mut state = State::new(&config);
-    reported.extend(AnyMode::compile(&mut state, &services, &changes));
+    reported.extend(AllModes::compile(&mut state, &services, &changes));
     reported.extend(services.events());
     reported.sort();
     reported.dedup();
     warnings.extend(reported.iter().map(ToString::to_string));
     let events: String = warnings.into_iter().map(|warning| warning + "\n").collect();
-    let listings = state.listings(kernel, processors);
+    let listings = state.listings(kernel, processors).ok_or(NO_LISTINGS)?;
     let mut files = listings.files();
     files.push(("events.txt", &events));
 
@@ -227,6 +229,7 @@ impl Options {
         let local_detection = match &mut config {
             Config::Ipvs(config) => &mut config.local_detection,
             Config::Iptables(config) => &mut config.local_detection,
+            Config::Userspace(_) => return Err(NO_LISTINGS.to_owned()),
         };
         if let LocalDetection::ClusterCidr(configured) = local_detection
             && self.one("--cluster-cidr").is_some()

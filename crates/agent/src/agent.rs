@@ -8,7 +8,6 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::{Backoff, ErrorChain};
-use kernlink_proxier::any_mode;
 use kernlink_proxier::iptables_mode::accounting::KernelAccounting;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::watch::Watcher;
@@ -242,7 +241,7 @@ impl Agent {
     /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier.
     fn start(&mut self, messages: &Receiver<Message>) -> Result<(), Exit> {
         let kernel = self.open_kernel(messages)?;
-        if self.settings.config.mode() == Mode::InKernel(any_mode::Mode::Iptables) {
+        if self.settings.config.mode() == Mode::Iptables {
             self.count_packets();
         }
         state::lock(&self.state).proxy = kernel.stats();

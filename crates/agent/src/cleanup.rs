@@ -6,7 +6,6 @@ use std::fmt::Display;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::{self, Mode as InKernel};
 use kernlink_proxier::iptables_mode;
 use kernlink_proxier::ipvs_mode::iptables_restore::Client;
 use kernlink_proxier::ipvs_mode::retire::Retiring;
@@ -14,7 +13,7 @@ use kernlink_proxier::ipvs_mode::{Kernel, cleanup};
 use kernlink_proxier::retire::{Retire, remove_all};
 use kernlink_userspace::data_path as userspace;
 
-use crate::all_modes::Mode;
+use crate::all_modes::{self, Mode};
 use crate::exit::Exit;
 use crate::lock;
 use crate::print;
@@ -120,12 +119,12 @@ pub fn plan_hand_back(settings: &Settings) -> Exit {
 
 /// Whether IPVS mode is configured, or left something on this node.
 fn has_ipvs(settings: &Settings) -> bool {
-    settings.config.mode() == Mode::InKernel(InKernel::Ipvs) || has_ipvs_link()
+    settings.config.mode() == Mode::Ipvs || has_ipvs_link()
 }
 
 fn has_ipvs_link() -> bool {
     // If it cannot be read, what follows reports the error.
-    any_mode::Kernel::new().has_ipvs_link().unwrap_or(true)
+    all_modes::Kernel::new().has_ipvs_link().unwrap_or(true)
 }
 
 fn failure(error: &(dyn Error + 'static)) -> Exit {
@@ -137,7 +136,7 @@ fn failure(error: &(dyn Error + 'static)) -> Exit {
 fn retiring_ipvs(settings: &Settings) -> Result<Option<Retiring>, Exit> {
     let kernel = match (Kernel::open(), settings.config.mode()) {
         (Ok(kernel), _) => kernel,
-        (Err(_), mode) if mode != Mode::InKernel(InKernel::Ipvs) && !has_ipvs_link() => return Ok(None),
+        (Err(_), mode) if mode != Mode::Ipvs && !has_ipvs_link() => return Ok(None),
         (Err(error), _) => return Err(failure(&error)),
     };
     let retiring = Retiring::new(settings.config.retiring_ipvs(), kernel);

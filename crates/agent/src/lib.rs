@@ -40,8 +40,6 @@ mod state;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use kernlink_proxier::any_mode;
-
 use self::all_modes::Mode;
 pub use self::exit::Exit;
 use self::flags::{Action, Flags};
@@ -77,7 +75,7 @@ fn run(flags: &Flags) -> Exit {
         tracing::warn!(field = warning.field, "{}", warning.reason);
     }
     let mode = settings.config.mode();
-    if flags.first_services.is_some() && mode != Mode::InKernel(any_mode::Mode::Ipvs) {
+    if flags.first_services.is_some() && mode != Mode::Ipvs {
         tracing::warn!("--first-services has no effect in {mode} mode");
     }
     match flags.action {

@@ -13,7 +13,6 @@ use kernlink_kubernetes::kube_proxy_config::{
     DetectLocalMode, KubeProxyConfiguration, Override, OverrideValue, read_with,
 };
 use kernlink_proxier::DataPath;
-use kernlink_proxier::any_mode;
 
 use crate::all_modes::{AllModes, Config, Mode};
 use crate::cluster::{self, Access};
@@ -128,9 +127,7 @@ impl Settings {
         if !flags.families.is_empty() {
             services.families = flags.families.iter().copied().collect();
         }
-        if let (Some(first), Config::InKernel(config)) = (&flags.first_services, &mut config)
-            && let any_mode::Config::Ipvs(config) = &mut **config
-        {
+        if let (Some(first), Config::Ipvs(config)) = (&flags.first_services, &mut config) {
             config.first_services.clone_from(first);
         }
         if let Err(error) = AllModes::validate(&config) {
@@ -276,13 +273,6 @@ mod tests {
         Settings::new(&flags).map_err(|error| error.to_string())
     }
 
-    fn in_kernel(config: Config) -> any_mode::Config {
-        match config {
-            Config::InKernel(config) => *config,
-            other => panic!("{other:?}"),
-        }
-    }
-
     fn file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, format!("{EMPTY_FILE}{text}")).unwrap();
@@ -308,7 +298,7 @@ mod tests {
         assert_eq!(settings.healthz, "127.0.0.1:1".parse().ok());
         assert_eq!(settings.file.mode, "ipvs");
         assert_eq!(settings.config.sync_period(), Duration::from_secs(60));
-        let any_mode::Config::Ipvs(config) = in_kernel(settings.config) else {
+        let Config::Ipvs(config) = settings.config else {
             panic!("another mode")
         };
         assert_eq!(config.defaults.scheduler.to_string(), "wrr");
@@ -333,7 +323,7 @@ mod tests {
         let line = "--watch /m --node-name n --iptables-sync-period 10s --iptables-min-sync-period 2s \
                     --iptables-localhost-nodeports=false --ip-families ipv6";
         let settings = settings(line).unwrap();
-        let any_mode::Config::Iptables(config) = in_kernel(settings.config) else {
+        let Config::Iptables(config) = settings.config else {
             panic!("another mode")
         };
         assert_eq!(config.sync_period, Duration::from_secs(10));
@@ -353,7 +343,7 @@ mod tests {
         );
         assert_eq!(settings.healthz, "0.0.0.0:10256".parse().ok());
         assert_eq!(settings.metrics, None);
-        let any_mode::Config::Iptables(config) = in_kernel(settings.config) else {
+        let Config::Iptables(config) = settings.config else {
             panic!("another mode")
         };
         assert_eq!(config.conntrack.min, 131_072);
@@ -380,7 +370,7 @@ kernlink: {serviceAnnotations: [scheduler], serviceAnnotationNamespaces: [shop],
         assert!(services.annotations.permits("shop", "scheduler"));
         assert!(!services.annotations.permits("shop", "weights"));
         assert!(!services.annotations.permits("default", "scheduler"));
-        let any_mode::Config::Ipvs(config) = in_kernel(of_file.config) else {
+        let Config::Ipvs(config) = of_file.config else {
             panic!("another mode")
         };
         let names = config

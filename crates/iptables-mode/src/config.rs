@@ -27,7 +27,7 @@ pub struct Config {
     /// `net.netfilter.nf_conntrack_tcp_be_liberal` of the kernel is set, which `tcp_be_liberal` requests.
     pub conntrack: Conntrack,
     /// Virtual servers in these networks that kube-proxy's IPVS mode left are foreign: they are not removed when iptables mode serves the node
-    /// (`any_mode` of `kernlink-proxier`). Default: none.
+    /// (`all_modes` of `kernlink-agent`). Default: none.
     pub exclude_cidrs: Vec<IpNet>,
     /// The longest time between two syncs, for the embedder's schedule. Default: 30 seconds.
     pub sync_period: Duration,

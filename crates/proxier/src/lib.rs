@@ -1,8 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-#[cfg(all(feature = "ipvs", feature = "iptables"))]
-pub mod any_mode;
-
 pub use kernlink_engine::*;
 #[cfg(feature = "iptables")]
 pub use kernlink_iptables_mode as iptables_mode;

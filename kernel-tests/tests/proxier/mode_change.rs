@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use kernlink_agent::all_modes::{Config, Kernel, Mode, Proxier};
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, wait_for_neighbour};
-use kernlink_proxier::any_mode::{Config, Kernel, Mode, Proxier};
 use kernlink_proxier::iptables_mode;
 use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_services::{Family, SourceId};
@@ -35,6 +35,7 @@ fn config(mode: Mode) -> Config {
             config.local_detection = ipvs.local_detection;
             config.into()
         }
+        Mode::Userspace => unreachable!("this test is about the other modes"),
     }
 }
 
@@ -154,7 +155,7 @@ fn assert_settled(mode: Mode, words: &[&str]) {
 }
 
 fn proxier(config: &Config) -> Proxier {
-    let mut proxier = Proxier::new(config, Kernel::open(config.mode()).unwrap()).unwrap();
+    let mut proxier = Proxier::new(config, Kernel::open(config).unwrap()).unwrap();
     let objects = kernlink_kubernetes::manifest::read("test", &manifests());
     for change in objects.into_changes().unwrap() {
         proxier.change(SourceId(0), change);

@@ -3,20 +3,22 @@
 use std::fmt;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::DataPath;
-use kernlink_proxier::any_mode::{self, AnyMode};
+use kernlink_proxier::iptables_mode::{self, IptablesMode};
+use kernlink_proxier::ipvs_mode::{self, IpvsMode};
 use kernlink_userspace::limits::raise_descriptor_limit;
 use kernlink_userspace::{AllStats, Proxy, UserspaceMode, data_path as userspace};
 use tokio::runtime::{Builder, Runtime};
 
+use super::active::OneMode;
 use super::config::{Config, UserspaceConfig};
 use super::error::Error;
-use super::mode::Mode;
 use super::operation::Operation;
 
-/// The APIs of all modes. Those of a mode are opened when it is used first.
+/// The APIs of all modes. Those of a mode are opened when it is used first: iptables mode needs no IPVS, no sets and no dummy link.
+#[derive(Default)]
 pub struct Kernel {
-    pub(super) in_kernel: any_mode::Kernel,
+    ipvs: Option<ipvs_mode::Kernel>,
+    iptables: Option<iptables_mode::Kernel>,
     userspace: Option<Userspace>,
 }
 
@@ -32,35 +34,50 @@ struct Userspace {
 const DESCRIPTORS: u64 = 64_000;
 
 impl Kernel {
-    /// The APIs that the configured mode needs, in the network namespace of the calling thread. In userspace mode the threads of the proxy
-    /// start; it has no listening ports yet.
+    /// The APIs, of which nothing is open. The first sync opens what the configured mode needs, in the network namespace of the thread that
+    /// calls [`sync`](kernlink_proxier::Proxier::sync).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The APIs that the configured mode needs, in the network namespace of the calling thread. The thread that calls
+    /// [`sync`](kernlink_proxier::Proxier::sync) must be in the same: the iptables tools run in its namespace. In userspace mode the threads
+    /// of the proxy start; it has no listening ports yet.
     ///
     /// # Errors
     /// The first API that cannot be opened.
     pub fn open(config: &Config) -> Result<Self, Error> {
+        let mut kernel = Self::new();
         match config {
-            Config::InKernel(config) => Ok(Self::with_in_kernel(any_mode::Kernel::open(config.mode())?)),
-            Config::Userspace(config) => {
-                let mut kernel = Self::with_in_kernel(any_mode::Kernel::new());
-                kernel.userspace(config)?;
-                Ok(kernel)
-            }
+            Config::Ipvs(_) => _ = kernel.ipvs()?,
+            Config::Iptables(_) => _ = kernel.iptables()?,
+            Config::Userspace(_) => _ = kernel.userspace(config)?,
         }
-    }
-
-    /// These APIs of iptables and IPVS mode.
-    #[must_use]
-    pub fn with_in_kernel(in_kernel: any_mode::Kernel) -> Self {
-        Self {
-            in_kernel,
-            userspace: None,
-        }
+        Ok(kernel)
     }
 
     /// The in-memory fakes of all APIs, without objects. The modes do not share objects.
     #[cfg(test)]
     pub(crate) fn fake() -> Self {
-        Self::with_in_kernel(any_mode::Kernel::fake()).with_userspace(userspace::Kernel::fake())
+        Self::new()
+            .with_ipvs(ipvs_mode::Kernel::fake())
+            .with_iptables(iptables_mode::Kernel::fake())
+            .with_userspace(userspace::Kernel::fake())
+    }
+
+    /// Sets the APIs of IPVS mode.
+    #[must_use]
+    pub fn with_ipvs(mut self, kernel: ipvs_mode::Kernel) -> Self {
+        self.ipvs = Some(kernel);
+        self
+    }
+
+    /// Sets the APIs of iptables mode.
+    #[must_use]
+    pub fn with_iptables(mut self, kernel: iptables_mode::Kernel) -> Self {
+        self.iptables = Some(kernel);
+        self
     }
 
     /// Sets the APIs of userspace mode.
@@ -80,29 +97,45 @@ impl Kernel {
         self.userspace.as_ref()?.stats.clone()
     }
 
-    /// Whether the kernel has objects that serve Services, in any mode. `mode` is the configured one.
+    /// The APIs of IPVS mode; opens them if they are not open.
     ///
     /// # Errors
-    /// What could not be read.
-    pub fn has_services(&mut self, mode: Mode) -> Result<bool, Error> {
-        let mode = match mode {
-            Mode::InKernel(mode) => mode,
-            Mode::Userspace => any_mode::Mode::Iptables,
-        };
-        let rules = &mut *self.in_kernel.iptables()?.rules;
-        if userspace::has_portals(rules).map_err(userspace::Error::from)? {
-            return Ok(true);
-        }
-        Ok(self.in_kernel.has_services(mode)?)
+    /// The first API that cannot be opened.
+    pub fn ipvs(&mut self) -> Result<&mut ipvs_mode::Kernel, Error> {
+        Ok(match &mut self.ipvs {
+            Some(kernel) => kernel,
+            closed => closed.insert(ipvs_mode::Kernel::open()?),
+        })
+    }
+
+    /// The APIs of iptables mode; opens them if they are not open.
+    ///
+    /// # Errors
+    /// The first API that cannot be opened.
+    pub fn iptables(&mut self) -> Result<&mut iptables_mode::Kernel, Error> {
+        Ok(match &mut self.iptables {
+            Some(kernel) => kernel,
+            closed => closed.insert(iptables_mode::Kernel::open()?),
+        })
     }
 
     /// The APIs of userspace mode; opens them if they are not open.
-    pub(super) fn userspace(&mut self, config: &UserspaceConfig) -> Result<&mut userspace::Kernel, Error> {
-        let opened = match &mut self.userspace {
-            Some(opened) => opened,
-            closed => closed.insert(Userspace::open(config)?),
+    pub(super) fn userspace(&mut self, config: &Config) -> Result<&mut userspace::Kernel, Error> {
+        let opened = match (&mut self.userspace, config) {
+            (Some(opened), _) => opened,
+            (closed, Config::Userspace(config)) => closed.insert(Userspace::open(config)?),
+            (None, _) => return Err(Error::Start("another mode is configured".to_owned())),
         };
         Ok(&mut opened.kernel)
+    }
+
+    /// Whether the link of IPVS mode exists, which a node keeps as long as anything of this mode is left. No module is loaded for it.
+    ///
+    /// # Errors
+    /// If the links cannot be read.
+    pub fn has_ipvs_link(&mut self) -> Result<bool, Error> {
+        let links = &mut self.iptables()?.links;
+        iptables_mode::has_ipvs_link(&mut **links).map_err(Error::from)
     }
 
     /// Closes the listening ports of userspace mode. Open connections end.
@@ -125,22 +158,38 @@ impl Kernel {
     }
 
     fn execute_run(&mut self, run: &[&Operation]) -> Vec<Result<(), Error>> {
-        let in_kernel: Vec<&any_mode::Operation> =
-            run.iter().filter_map(|operation| operation.in_kernel()).collect();
-        if !in_kernel.is_empty() {
-            return converted(AnyMode::execute(&mut self.in_kernel, &in_kernel));
-        }
-        let of_userspace: Vec<&userspace::Operation> =
-            run.iter().filter_map(|operation| operation.userspace()).collect();
-        if !of_userspace.is_empty() {
-            return match &mut self.userspace {
-                Some(opened) => converted(UserspaceMode::execute(&mut opened.kernel, &of_userspace)),
+        match run.first() {
+            Some(Operation::Ipvs(_)) => executed::<IpvsMode>(self.ipvs(), run),
+            Some(Operation::Iptables(_)) => executed::<IptablesMode>(self.iptables(), run),
+            Some(Operation::Userspace(_)) => match &mut self.userspace {
+                Some(opened) => executed::<UserspaceMode>(Ok(&mut opened.kernel), run),
                 // The first listing opens it.
                 None => Vec::new(),
-            };
+            },
+            Some(Operation::RemoveLeftovers(_)) => {
+                let removals = run.iter().filter_map(|operation| match operation {
+                    Operation::RemoveLeftovers(removal) => Some(removal),
+                    _ => None,
+                });
+                removals.map(|removal| removal.execute(self)).collect()
+            }
+            None => Vec::new(),
         }
-        let removals = run.iter().filter_map(|operation| operation.removal());
-        removals.map(|removal| removal.execute(self)).collect()
+    }
+}
+
+/// Executes operations of one mode.
+fn executed<M: OneMode>(kernel: Result<&mut M::Kernel, Error>, run: &[&Operation]) -> Vec<Result<(), Error>> {
+    let operations: Vec<&M::Operation> = run
+        .iter()
+        .filter_map(|operation| M::operation(operation))
+        .collect();
+    match kernel {
+        Ok(kernel) => {
+            let outcomes = M::execute(kernel, &operations).into_iter();
+            outcomes.map(|outcome| outcome.map_err(Into::into)).collect()
+        }
+        Err(error) => operations.iter().map(|_| Err(error.clone())).collect(),
     }
 }
 
@@ -160,11 +209,6 @@ impl Userspace {
             _runtime: Some(runtime),
         })
     }
-}
-
-fn converted<E: Into<Error>>(outcomes: Vec<Result<(), E>>) -> Vec<Result<(), Error>> {
-    let outcomes = outcomes.into_iter();
-    outcomes.map(|outcome| outcome.map_err(Into::into)).collect()
 }
 
 impl fmt::Debug for Kernel {

@@ -5,15 +5,17 @@
 //!
 //! | configured | what is removed |
 //! | --- | --- |
-//! | `userspace` | virtual servers and their addresses when their connections have ended; then chains, sets, and last the link of IPVS mode, by which a process notices that anything of it is left; then chains of iptables mode |
-//! | `iptables`, `ipvs` | portal chains of userspace mode, at the end of the first sync of a new process: nothing listens at their ports any more. What these two leave for each other is removed by `any_mode` |
+//! | all but `ipvs` | virtual servers and their addresses, when their connections have ended (`retiring_ipvs.rs`) |
+//! | `userspace` | then chains, sets, and last the link of IPVS mode, by which a process notices that anything of it is left; then chains of iptables mode |
+//! | `iptables`, `ipvs` | portal chains of userspace mode, at the end of the first sync of a new process: nothing listens at their ports any more |
+//! | `ipvs` | rules of iptables mode: IPVS mode itself removes them, since they are in the chains that it writes |
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode;
-use kernlink_proxier::ipvs_mode::SharedChains;
+use kernlink_proxier::DataPath;
+use kernlink_proxier::ipvs_mode::{IpvsMode, SharedChains};
 use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
 use kernlink_proxier::retire::names;
 use kernlink_proxier::unreadable::LEFTOVERS_UNREADABLE;
@@ -24,8 +26,10 @@ use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
+use super::mode::Mode;
 use super::operation::Phase;
 use super::removal::Removal;
+use super::retiring_ipvs::RetiringIpvs;
 
 /// How often it is compared whether the configured mode serves what is kept for it.
 const HELD_INTERVAL: Duration = Duration::from_secs(5);
@@ -38,8 +42,10 @@ pub(super) struct Leftovers {
     progress: Progress,
     /// Whether this process served the node in the other mode: its portals lead to open ports.
     is_same_process: bool,
-    /// IPVS mode in userspace mode, until its connections have ended.
-    pub(super) ipvs: Option<any_mode::Retiring>,
+    /// IPVS mode in another mode, until its connections have ended.
+    pub(super) ipvs: Option<RetiringIpvs>,
+    /// Whether the rest, which userspace mode shares with IPVS mode, is removed after it.
+    is_rest_last: bool,
     /// The rest, as last read.
     removal: Option<Removal>,
     /// What of the rest could not be read.
@@ -76,6 +82,7 @@ impl Leftovers {
             progress: Progress::Waiting,
             is_same_process,
             ipvs: None,
+            is_rest_last: false,
             removal: None,
             problem: None,
             desired: HashMap::new(),
@@ -88,6 +95,19 @@ impl Leftovers {
         }
     }
 
+    /// Of IPVS mode of this process.
+    pub(super) fn of_ipvs(retiring: RetiringIpvs) -> Self {
+        Self {
+            ipvs: Some(retiring),
+            ..Self::new(true)
+        }
+    }
+
+    /// Whether the rest waits for the removal of IPVS mode.
+    fn is_waiting(&self) -> bool {
+        self.is_rest_last && self.ipvs.is_some()
+    }
+
     /// Reads what is left. Returns events as long as there is anything.
     pub(super) fn observe(
         &mut self,
@@ -96,12 +116,15 @@ impl Leftovers {
         is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
     ) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
-        if let Config::Userspace(config) = config {
-            let retiring = config.retiring_modes();
-            let removed = SharedChains::Removed;
-            let kernel = &mut kernel.in_kernel;
-            events = any_mode::Retiring::observe(&mut self.ipvs, &retiring, removed, self.now, kernel)?;
-            if self.ipvs.is_some() {
+        self.is_rest_last = config.mode() == Mode::Userspace;
+        let shared_chains = match config.mode() {
+            Mode::Ipvs => None,
+            Mode::Iptables => Some(SharedChains::Kept),
+            Mode::Userspace => Some(SharedChains::Removed),
+        };
+        if let Some(shared_chains) = shared_chains {
+            events = RetiringIpvs::observe(&mut self.ipvs, config, shared_chains, self.now, kernel)?;
+            if self.is_waiting() {
                 self.progress = self.progress.restarted();
             }
         }
@@ -110,7 +133,7 @@ impl Leftovers {
         }
         self.read(config, kernel, is_served);
         let of = match config {
-            Config::InKernel(_) => "userspace mode",
+            Config::Ipvs(_) | Config::Iptables(_) => "userspace mode",
             Config::Userspace(_) => "iptables or IPVS mode",
         };
         let is_left =
@@ -118,7 +141,7 @@ impl Leftovers {
         if let Some(problem) = &self.problem {
             let text = format!("what {of} may have left cannot be read: {problem}");
             events.push(Event::host(LEFTOVERS_UNREADABLE, text));
-        } else if is_left && self.ipvs.is_none() {
+        } else if is_left && !self.is_waiting() {
             let held = self.held_text();
             let text =
                 format!("{of} served this node before; what it left is removed after the first sync{held}");
@@ -151,7 +174,7 @@ impl Leftovers {
         let unserved = unserved.map(|(frontend, _)| *frontend).collect();
         let removal = match config {
             // They lead to the ports of a process that has ended.
-            Config::InKernel(_) => Ok(Removal::of_portals(kernel)),
+            Config::Ipvs(_) | Config::Iptables(_) => Ok(Removal::of_portals(kernel)),
             Config::Userspace(_) => Removal::of_chains(kernel, &unserved),
         };
         self.is_dirty = true;
@@ -162,7 +185,7 @@ impl Leftovers {
         self.removal = removal.ok();
         self.held = self.removal.as_ref().map(Removal::held).unwrap_or_default();
         let is_nothing = self.problem.is_none() && self.removal.as_ref().is_some_and(Removal::is_empty);
-        if self.ipvs.is_none() && is_nothing && self.held.is_empty() {
+        if !self.is_waiting() && is_nothing && self.held.is_empty() {
             self.progress = Progress::Gone;
             self.desired = HashMap::new();
             self.is_new = true;
@@ -170,8 +193,8 @@ impl Leftovers {
     }
 
     pub(super) fn set_config(&mut self, config: &Config) {
-        if let (Some(ipvs), Config::Userspace(config)) = (&mut self.ipvs, config) {
-            ipvs.set_config(&config.retiring_modes());
+        if let Some(ipvs) = &mut self.ipvs {
+            ipvs.set_config(config);
         }
     }
 
@@ -214,18 +237,25 @@ impl Leftovers {
     }
 
     pub(super) fn due(&self, now: Instant) -> Vec<Key> {
-        match &self.ipvs {
-            Some(ipvs) => ipvs.due(now).into_iter().map(Key::from).collect(),
-            None if self.next.is_some_and(|next| next <= now) => vec![Key::Leftovers],
-            None => Vec::new(),
-        }
+        let of_ipvs = self.ipvs.iter().flat_map(|ipvs| ipvs.due(now));
+        let is_due = !self.is_waiting() && self.next.is_some_and(|next| next <= now);
+        of_ipvs
+            .map(Key::from)
+            .chain(is_due.then_some(Key::Leftovers))
+            .collect()
     }
 
     pub(super) fn next(&self) -> Option<Instant> {
-        match &self.ipvs {
-            Some(ipvs) => ipvs.next(),
-            None => self.next,
-        }
+        let of_rest = self.next.filter(|_| !self.is_waiting());
+        let of_ipvs = self.ipvs.as_ref().and_then(RetiringIpvs::next);
+        of_rest.into_iter().chain(of_ipvs).min()
+    }
+
+    /// The endpoints of IPVS mode that serve their connections until these end.
+    pub(super) fn draining(&self) -> usize {
+        self.ipvs
+            .as_ref()
+            .map_or(0, |ipvs| IpvsMode::draining(ipvs.state()))
     }
 
     /// Adds the steps of the removal.
@@ -236,9 +266,8 @@ impl Leftovers {
     ) {
         if let Some(ipvs) = &mut self.ipvs {
             ipvs.plan(plan, is_served);
-            return;
         }
-        if !self.is_dirty {
+        if self.is_waiting() || !self.is_dirty {
             return;
         }
         let removal = self.removal.as_ref().filter(|removal| !removal.is_empty());
@@ -271,13 +300,16 @@ impl Leftovers {
     /// Ends the sync in progress.
     pub(super) fn clear_dirty(&mut self) {
         let is_compared = std::mem::take(&mut self.is_dirty);
-        if let Some(ipvs) = &mut self.ipvs {
-            if ipvs.clear_dirty() {
-                // It executed plans of the configured mode too.
-                self.ipvs = None;
+        let is_waiting = self.is_waiting();
+        if self.ipvs.as_mut().is_some_and(RetiringIpvs::clear_dirty) {
+            self.ipvs = None;
+            if is_waiting {
+                // Plans of the configured mode were executed too.
                 self.progress = Progress::Removing;
                 self.next = self.now;
             }
+        }
+        if is_waiting {
             return;
         }
         let is_removed = std::mem::take(&mut self.is_removed);

@@ -1,14 +1,17 @@
-//! All modes, chosen by the configuration: a data path that passes everything on to [`any_mode`], which has
-//! iptables and IPVS mode, or to userspace mode, and removes what another mode left.
+//! All modes, chosen by the configuration: a data path that passes everything on to that of the mode, and removes what another mode left.
 
+mod active;
 mod config;
 mod error;
 mod kernel;
 mod key;
 mod leftovers;
+mod listing;
 mod mode;
 mod operation;
 mod removal;
+mod retiring_ipvs;
+mod serving;
 mod state;
 mod totals;
 
@@ -17,22 +20,24 @@ mod tests;
 
 use std::time::Instant;
 
-use kernlink_proxier::any_mode::{self, AnyMode};
 use kernlink_proxier::data_path::{Class, DataPath};
+use kernlink_proxier::iptables_mode::IptablesMode;
 use kernlink_proxier::ipvs_mode::IpvsMode;
 use kernlink_proxier::plan::PlanBuilder;
-use kernlink_proxier::{Intervals, InvalidConfig, ipvs_mode};
+use kernlink_proxier::{Intervals, InvalidConfig};
 use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 use kernlink_userspace::UserspaceMode;
 
+pub use self::active::Active;
+use self::active::{OneMode, in_mode};
 pub use self::config::{Config, UserspaceConfig};
 pub use self::error::Error;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
+pub use self::listing::Listings;
 pub use self::mode::{Mode, UnknownMode};
 pub use self::operation::{Operation, Phase};
 pub use self::removal::Removal;
-use self::state::Active;
 pub use self::state::State;
 pub use self::totals::Totals;
 
@@ -42,22 +47,12 @@ pub struct AllModes;
 
 /// A proxier of any mode.
 pub type Proxier = kernlink_proxier::Proxier<AllModes>;
+/// A plan of any mode.
+pub type Plan = kernlink_proxier::Plan<AllModes>;
 /// What a sync in any mode did.
 pub type Synced = kernlink_proxier::Synced<AllModes>;
 /// Why a sync in any mode did nothing.
 pub type SyncError = kernlink_proxier::SyncError<Error>;
-
-impl State {
-    /// The state of IPVS mode that another mode serves, for one of its keys.
-    fn retiring_ipvs(&self, key: &Key) -> Option<(&ipvs_mode::State, ipvs_mode::Key)> {
-        match (&self.active, key, &self.leftovers.ipvs) {
-            (Active::Userspace(_), Key::InKernel(any_mode::Key::Ipvs(key)), Some(retiring)) => {
-                Some((retiring.state(), key.clone()))
-            }
-            _ => None,
-        }
-    }
-}
 
 impl DataPath for AllModes {
     type Config = Config;
@@ -90,39 +85,32 @@ impl DataPath for AllModes {
     }
 
     fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-        let mut events = match (&mut state.active, &state.config) {
-            (Active::InKernel(state), _) => AnyMode::observe(state, &mut kernel.in_kernel)?,
-            (Active::Userspace(state), Config::Userspace(config)) => {
-                UserspaceMode::observe(state, kernel.userspace(config)?)?
-            }
-            (Active::Userspace(_), Config::InKernel(_)) => Vec::new(),
-        };
+        let config = &state.config;
+        let mut events = in_mode!(&mut state.active, |M, active| M::observe(
+            active,
+            M::kernel(kernel, config)?
+        )?);
         let active = &state.active;
         let is_served = |frontend: &FrontendKey, service: &ObjectName| active.serves(frontend, service);
-        events.extend(state.leftovers.observe(&state.config, kernel, is_served)?);
+        events.extend(state.leftovers.observe(config, kernel, is_served)?);
         Ok(events)
     }
 
     fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
-        match &mut state.active {
-            Active::InKernel(state) => AnyMode::observe_families(state, &mut kernel.in_kernel, families),
-            // It reads everything in `observe`.
-            Active::Userspace(_) => Vec::new(),
-        }
+        // `observe` succeeded before, so the APIs are open.
+        in_mode!(&mut state.active, |M, active| M::kernel(kernel, &state.config)
+            .map(|kernel| M::observe_families(active, kernel, families))
+            .unwrap_or_default())
     }
 
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
-        match (&mut state.active, &state.config) {
-            (Active::InKernel(state), _) => {
-                AnyMode::observe_keys(state, &mut kernel.in_kernel, &key::in_kernel(keys))?;
-            }
-            (Active::Userspace(active), Config::Userspace(config)) => {
-                UserspaceMode::observe_keys(active, kernel.userspace(config)?, &key::userspace(keys))?;
-                if let Some(retiring) = &mut state.leftovers.ipvs {
-                    retiring.observe_keys(&mut kernel.in_kernel, &key::ipvs(keys));
-                }
-            }
-            (Active::Userspace(_), Config::InKernel(_)) => {}
+        in_mode!(&mut state.active, |M, active| M::observe_keys(
+            active,
+            M::kernel(kernel, &state.config)?,
+            &M::keys(keys)
+        )?);
+        if let Some(retiring) = &mut state.leftovers.ipvs {
+            retiring.observe_keys(kernel, &IpvsMode::keys(keys));
         }
         if keys.contains(&Key::Leftovers) {
             let active = &state.active;
@@ -134,156 +122,112 @@ impl DataPath for AllModes {
     }
 
     fn is_observed(state: &State, key: &Key) -> bool {
-        match (&state.active, key) {
-            (Active::InKernel(state), Key::InKernel(key)) => AnyMode::is_observed(state, key),
-            (Active::Userspace(state), Key::Userspace(key)) => UserspaceMode::is_observed(state, key),
-            _ => false,
-        }
+        in_mode!(&state.active, |M, active| M::key(key)
+            .is_some_and(|key| M::is_observed(active, key)))
     }
 
     fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
-        Ok(match (&mut state.active, &state.config) {
-            (Active::InKernel(state), _) => {
-                let changed = AnyMode::recheck(state, &mut kernel.in_kernel, &key::in_kernel(keys))?;
-                changed.into_iter().map(Key::InKernel).collect()
-            }
-            (Active::Userspace(state), Config::Userspace(config)) => {
-                let kernel = kernel.userspace(config)?;
-                let changed = UserspaceMode::recheck(state, kernel, &key::userspace(keys))?;
-                changed.into_iter().map(Key::Userspace).collect()
-            }
-            (Active::Userspace(_), Config::InKernel(_)) => Vec::new(),
-        })
+        Ok(in_mode!(&mut state.active, |M, active| {
+            let kernel = M::kernel(kernel, &state.config)?;
+            let changed = M::recheck(active, kernel, &M::keys(keys))?;
+            changed.into_iter().map(Into::into).collect()
+        }))
     }
 
     fn undone(state: &State, key: &Key) -> Option<Key> {
-        match (&state.active, key) {
-            (Active::InKernel(state), Key::InKernel(key)) => AnyMode::undone(state, key).map(Key::InKernel),
-            (Active::Userspace(state), Key::Userspace(key)) => {
-                UserspaceMode::undone(state, key).map(Key::Userspace)
-            }
-            _ => None,
-        }
+        in_mode!(&state.active, |M, active| M::undone(active, M::key(key)?)
+            .map(Into::into))
     }
 
     fn set_time(state: &mut State, now: Instant) {
-        match &mut state.active {
-            Active::InKernel(state) => AnyMode::set_time(state, now),
-            Active::Userspace(state) => UserspaceMode::set_time(state, now),
-        }
+        in_mode!(&mut state.active, |M, active| M::set_time(active, now));
         state.leftovers.set_time(now);
     }
 
     fn due(state: &State, now: Instant) -> Vec<Key> {
-        let mut due: Vec<Key> = match &state.active {
-            Active::InKernel(state) => AnyMode::due(state, now).into_iter().map(Key::InKernel).collect(),
-            Active::Userspace(state) => {
-                let due = UserspaceMode::due(state, now).into_iter();
-                due.map(Key::Userspace).collect()
-            }
-        };
+        let mut due: Vec<Key> = in_mode!(&state.active, |M, active| {
+            M::due(active, now).into_iter().map(Into::into).collect()
+        });
         due.extend(state.leftovers.due(now));
         due
     }
 
     fn next(state: &State) -> Option<Instant> {
-        let of_mode = match &state.active {
-            Active::InKernel(state) => AnyMode::next(state),
-            Active::Userspace(state) => UserspaceMode::next(state),
-        };
+        let of_mode = in_mode!(&state.active, |M, active| M::next(active));
         of_mode.into_iter().chain(state.leftovers.next()).min()
     }
 
     fn needs_listing(state: &State, now: Instant) -> bool {
-        match &state.active {
-            Active::InKernel(state) => AnyMode::needs_listing(state, now),
-            Active::Userspace(state) => UserspaceMode::needs_listing(state, now),
-        }
+        in_mode!(&state.active, |M, active| M::needs_listing(active, now))
     }
 
     fn unread(state: &State) -> Vec<Class> {
-        match &state.active {
-            Active::InKernel(state) => AnyMode::unread(state),
-            Active::Userspace(state) => UserspaceMode::unread(state),
-        }
+        in_mode!(&state.active, |M, active| M::unread(active))
     }
 
     fn consequence(key: &Key) -> Option<&'static str> {
-        match key {
-            Key::InKernel(key) => AnyMode::consequence(key),
-            Key::Userspace(key) => UserspaceMode::consequence(key),
-            Key::Leftovers => None,
-        }
+        key.consequence()
     }
 
     fn draining(state: &State) -> usize {
-        let of_mode = match &state.active {
-            Active::InKernel(state) => AnyMode::draining(state),
-            Active::Userspace(state) => UserspaceMode::draining(state),
-        };
-        let of_leftovers = state.leftovers.ipvs.as_ref();
-        of_mode + of_leftovers.map_or(0, |retiring| IpvsMode::draining(retiring.state()))
+        in_mode!(&state.active, |M, active| M::draining(active)) + state.leftovers.draining()
     }
 
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
-        match &state.active {
-            Active::InKernel(state) => AnyMode::interface_addresses(state),
-            Active::Userspace(state) => UserspaceMode::interface_addresses(state),
-        }
+        in_mode!(&state.active, |M, active| M::interface_addresses(active))
     }
 
     fn first_services(state: &State) -> &[ObjectName] {
-        match &state.active {
-            // After a change of the mode the other mode serves until the first plan is executed as a whole.
-            _ if state.is_new_mode => &[],
-            Active::InKernel(state) => AnyMode::first_services(state),
-            Active::Userspace(state) => UserspaceMode::first_services(state),
+        // After a change of the mode the other mode serves until the first plan is executed as a whole.
+        if state.is_new_mode {
+            return &[];
         }
+        in_mode!(&state.active, |M, active| M::first_services(active))
     }
 
     fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
         state.leftovers.compile(services, changes);
         let everything = std::mem::take(&mut state.is_new_mode).then(|| services.everything());
         let changes = everything.as_ref().unwrap_or(changes);
-        match &mut state.active {
-            Active::InKernel(state) => AnyMode::compile(state, services, changes),
-            Active::Userspace(state) => UserspaceMode::compile(state, services, changes),
-        }
+        in_mode!(&mut state.active, |M, active| M::compile(
+            active, services, changes
+        ))
     }
 
     fn set_dirty(state: &mut State, key: &Key) {
-        match (&mut state.active, key) {
-            (Active::InKernel(state), Key::InKernel(key)) => AnyMode::set_dirty(state, key),
-            (Active::Userspace(state), Key::Userspace(key)) => UserspaceMode::set_dirty(state, key),
-            (Active::Userspace(_), Key::InKernel(any_mode::Key::Ipvs(key))) => {
-                if let Some(retiring) = &mut state.leftovers.ipvs {
-                    IpvsMode::set_dirty(retiring.state_mut(), key);
-                }
-            }
-            (_, Key::Leftovers) => state.leftovers.set_dirty(),
-            _ => {}
+        if *key == Key::Leftovers {
+            state.leftovers.set_dirty();
+        }
+        in_mode!(&mut state.active, |M, active| if let Some(key) = M::key(key) {
+            M::set_dirty(active, key);
+        });
+        if let (Some(retiring), Some(key)) = (&mut state.leftovers.ipvs, IpvsMode::key(key)) {
+            IpvsMode::set_dirty(retiring.state_mut(), key);
         }
     }
 
     fn is_dirty(state: &State, key: &Key) -> bool {
-        match (&state.active, key) {
-            (Active::InKernel(state), Key::InKernel(key)) => AnyMode::is_dirty(state, key),
-            (Active::Userspace(state), Key::Userspace(key)) => UserspaceMode::is_dirty(state, key),
-            (_, Key::Leftovers) => state.leftovers.is_dirty(),
-            // No plan needs any other object: its retry ends with the next plan.
-            _ => state
-                .retiring_ipvs(key)
-                .is_none_or(|(state, key)| IpvsMode::is_dirty(state, &key)),
+        if *key == Key::Leftovers {
+            return state.leftovers.is_dirty();
         }
+        if let (Some(retiring), Some(key)) = (&state.leftovers.ipvs, IpvsMode::key(key)) {
+            return IpvsMode::is_dirty(retiring.state(), key);
+        }
+        // No plan needs an object of another mode: its retry ends with the next plan.
+        in_mode!(&state.active, |M, active| M::key(key)
+            .is_none_or(|key| M::is_dirty(active, key)))
     }
 
     fn plan(state: &mut State, plan: &mut PlanBuilder<'_, Self>) {
-        match &mut state.active {
-            Active::InKernel(state) => plan.add_part::<AnyMode>(|part| AnyMode::plan(state, part)),
-            Active::Userspace(state) => {
-                plan.add_part::<UserspaceMode>(|part| UserspaceMode::plan(state, part));
+        if let Active::Iptables(active) = &mut state.active {
+            for family in Family::ALL {
+                let left = state.leftovers.ipvs.as_ref();
+                let rules = left.map(|left| left.state().needed_rules(family));
+                active.set_interim_rules(family, rules);
             }
         }
+        in_mode!(&mut state.active, |M, active| plan
+            .add_part::<M>(|part| M::plan(active, part)));
         let active = &state.active;
         state
             .leftovers
@@ -300,7 +244,8 @@ impl DataPath for AllModes {
 
     fn is_outcome_unknown(error: &Error) -> bool {
         match error {
-            Error::InKernel(error) => AnyMode::is_outcome_unknown(error),
+            Error::Ipvs(error) => IpvsMode::is_outcome_unknown(error),
+            Error::Iptables(error) => IptablesMode::is_outcome_unknown(error),
             Error::Userspace(error) => UserspaceMode::is_outcome_unknown(error),
             Error::OutcomeMissing => true,
             Error::Start(_) => false,
@@ -312,38 +257,32 @@ impl DataPath for AllModes {
     }
 
     fn record(state: &mut State, operation: &Operation) {
-        match (&mut state.active, operation) {
-            (Active::InKernel(state), Operation::InKernel(operation)) => AnyMode::record(state, operation),
-            (Active::Userspace(state), Operation::Userspace(operation)) => {
-                UserspaceMode::record(state, operation);
+        if let Operation::RemoveLeftovers(_) = operation {
+            state.leftovers.record_removed();
+        }
+        in_mode!(
+            &mut state.active,
+            |M, active| if let Some(operation) = M::operation(operation) {
+                M::record(active, operation);
             }
-            (Active::Userspace(_), Operation::InKernel(any_mode::Operation::Ipvs(operation))) => {
-                if let Some(retiring) = &mut state.leftovers.ipvs {
-                    IpvsMode::record(retiring.state_mut(), operation);
-                }
-            }
-            (_, Operation::RemoveLeftovers(_)) => state.leftovers.record_removed(),
-            _ => {}
+        );
+        if let (Some(retiring), Some(operation)) = (&mut state.leftovers.ipvs, IpvsMode::operation(operation))
+        {
+            IpvsMode::record(retiring.state_mut(), operation);
         }
     }
 
     fn record_failure(state: &mut State, operation: &Operation, error: &Error) {
-        match (&mut state.active, operation, error) {
-            (Active::InKernel(state), Operation::InKernel(operation), Error::InKernel(error)) => {
-                AnyMode::record_failure(state, operation, error);
+        in_mode!(
+            &mut state.active,
+            |M, active| if let (Some(operation), Some(error)) = (M::operation(operation), M::error(error)) {
+                M::record_failure(active, operation, error);
             }
-            (Active::Userspace(state), Operation::Userspace(operation), Error::Userspace(error)) => {
-                UserspaceMode::record_failure(state, operation, error);
-            }
-            _ => {}
-        }
+        );
     }
 
     fn clear_dirty(state: &mut State) {
-        match &mut state.active {
-            Active::InKernel(state) => AnyMode::clear_dirty(state),
-            Active::Userspace(state) => UserspaceMode::clear_dirty(state),
-        }
+        in_mode!(&mut state.active, |M, active| M::clear_dirty(active));
         state.leftovers.clear_dirty();
     }
 
@@ -352,9 +291,6 @@ impl DataPath for AllModes {
     }
 
     fn totals(state: &State) -> Totals {
-        match &state.active {
-            Active::InKernel(state) => Totals::InKernel(AnyMode::totals(state)),
-            Active::Userspace(state) => Totals::Userspace(UserspaceMode::totals(state)),
-        }
+        in_mode!(&state.active, |M, active| M::totals(active).into())
     }
 }

@@ -3,15 +3,30 @@
 use std::fmt;
 use std::str::FromStr;
 
-use kernlink_proxier::any_mode;
-
 /// A mode, under kube-proxy's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// `iptables` or `ipvs`: the kernel forwards packets to endpoints.
-    InKernel(any_mode::Mode),
+    /// `iptables`: Services are chains and rules.
+    Iptables,
+    /// `ipvs`: Services are virtual servers.
+    Ipvs,
     /// `userspace`: this process accepts connections and copies.
     Userspace,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Mode::Iptables, Mode::Ipvs, Mode::Userspace];
+
+    /// kube-proxy's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Iptables => "iptables",
+            Mode::Ipvs => "ipvs",
+            Mode::Userspace => "userspace",
+        }
+    }
 }
 
 /// The name of a mode is not known.
@@ -20,10 +35,11 @@ pub struct UnknownMode(String);
 
 impl fmt::Display for UnknownMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = Mode::ALL.map(Mode::name).join(", ");
         let name = &self.0;
         write!(
             f,
-            "{name:?} is not supported; supported: iptables, ipvs, userspace, or empty, which means iptables"
+            "{name:?} is not supported; supported: {known}, or empty, which means iptables"
         )
     }
 }
@@ -35,19 +51,16 @@ impl FromStr for Mode {
 
     /// Parses kube-proxy's names; empty is `iptables`, as in kube-proxy.
     fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        if text == "userspace" {
-            return Ok(Mode::Userspace);
+        if text.is_empty() {
+            return Ok(Mode::Iptables);
         }
-        let mode = text.parse().map_err(|_| UnknownMode(text.to_owned()))?;
-        Ok(Mode::InKernel(mode))
+        let known = Self::ALL.into_iter().find(|mode| mode.name() == text);
+        known.ok_or_else(|| UnknownMode(text.to_owned()))
     }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Mode::InKernel(mode) => mode.fmt(f),
-            Mode::Userspace => f.write_str("userspace"),
-        }
+        f.write_str(self.name())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kernlink_proxier::{any_mode, ipvs_mode};
+use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_userspace::data_path as userspace;
 
 use super::removal::Removal;
@@ -10,46 +10,25 @@ use super::removal::Removal;
 /// A change in any mode.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// An operation of iptables or IPVS mode.
-    InKernel(any_mode::Operation),
+    /// An operation of IPVS mode.
+    Ipvs(ipvs_mode::Operation),
+    /// An operation of iptables mode.
+    Iptables(iptables_mode::Operation),
     /// An operation of userspace mode.
     Userspace(userspace::Operation),
     /// Removes what another mode left.
     RemoveLeftovers(Box<Removal>),
 }
 
-impl Operation {
-    pub(super) fn in_kernel(&self) -> Option<&any_mode::Operation> {
-        match self {
-            Operation::InKernel(operation) => Some(operation),
-            _ => None,
-        }
-    }
-
-    pub(super) fn userspace(&self) -> Option<&userspace::Operation> {
-        match self {
-            Operation::Userspace(operation) => Some(operation),
-            _ => None,
-        }
-    }
-
-    pub(super) fn removal(&self) -> Option<&Removal> {
-        match self {
-            Operation::RemoveLeftovers(removal) => Some(removal),
-            _ => None,
-        }
-    }
-}
-
-impl From<any_mode::Operation> for Operation {
-    fn from(operation: any_mode::Operation) -> Self {
-        Operation::InKernel(operation)
-    }
-}
-
 impl From<ipvs_mode::Operation> for Operation {
     fn from(operation: ipvs_mode::Operation) -> Self {
-        Operation::InKernel(operation.into())
+        Operation::Ipvs(operation)
+    }
+}
+
+impl From<iptables_mode::Operation> for Operation {
+    fn from(operation: iptables_mode::Operation) -> Self {
+        Operation::Iptables(operation)
     }
 }
 
@@ -68,7 +47,8 @@ impl From<Removal> for Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::InKernel(operation) => operation.fmt(f),
+            Operation::Ipvs(operation) => operation.fmt(f),
+            Operation::Iptables(operation) => operation.fmt(f),
             Operation::Userspace(operation) => operation.fmt(f),
             Operation::RemoveLeftovers(removal) => f.write_str(removal.to_string().trim_end()),
         }
@@ -80,21 +60,23 @@ impl fmt::Display for Operation {
 pub enum Phase {
     /// A phase of userspace mode.
     Userspace(userspace::Phase),
-    /// A phase of iptables or IPVS mode.
-    InKernel(any_mode::Phase),
+    /// A phase of iptables mode.
+    Iptables(iptables_mode::Phase),
+    /// A phase of IPVS mode, also of its removal.
+    Ipvs(ipvs_mode::Phase),
     /// What another mode left is removed.
     Leftovers,
 }
 
-impl From<any_mode::Phase> for Phase {
-    fn from(phase: any_mode::Phase) -> Self {
-        Phase::InKernel(phase)
+impl From<ipvs_mode::Phase> for Phase {
+    fn from(phase: ipvs_mode::Phase) -> Self {
+        Phase::Ipvs(phase)
     }
 }
 
-impl From<ipvs_mode::Phase> for Phase {
-    fn from(phase: ipvs_mode::Phase) -> Self {
-        Phase::InKernel(phase.into())
+impl From<iptables_mode::Phase> for Phase {
+    fn from(phase: iptables_mode::Phase) -> Self {
+        Phase::Iptables(phase)
     }
 }
 
@@ -108,7 +90,8 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Phase::Userspace(phase) => phase.fmt(f),
-            Phase::InKernel(phase) => phase.fmt(f),
+            Phase::Iptables(phase) => phase.fmt(f),
+            Phase::Ipvs(phase) => phase.fmt(f),
             Phase::Leftovers => f.write_str("what another mode left"),
         }
     }

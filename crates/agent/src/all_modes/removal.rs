@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::{any_mode, iptables_mode};
+use kernlink_proxier::iptables_mode;
 use kernlink_services::{Family, FrontendKey};
 use kernlink_userspace::data_path::{self as userspace, CleanedUp};
 
@@ -23,20 +23,16 @@ pub enum Removal {
 impl Removal {
     /// What userspace mode left.
     pub(super) fn of_portals(kernel: &mut Kernel) -> Self {
-        let read = kernel
-            .in_kernel
-            .iptables()
-            .map_err(Error::from)
-            .and_then(|kernel| {
-                let cleanup = userspace::plan_cleanup(&mut *kernel.rules, &Family::ALL);
-                cleanup.map_err(|error| userspace::Error::from(error).into())
-            });
+        let read = kernel.iptables().and_then(|kernel| {
+            let cleanup = userspace::plan_cleanup(&mut *kernel.rules, &Family::ALL);
+            cleanup.map_err(|error| userspace::Error::from(error).into())
+        });
         Removal::Portals(read)
     }
 
     /// What iptables mode left, except what serves these frontends.
     pub(super) fn of_chains(kernel: &mut Kernel, held: &BTreeSet<FrontendKey>) -> Result<Self, Error> {
-        let kernel = kernel.in_kernel.iptables()?;
+        let kernel = kernel.iptables()?;
         Ok(Removal::Chains(iptables_mode::cleanup::remaining_except(
             kernel, held,
         )))
@@ -71,7 +67,7 @@ impl Removal {
         match self {
             Removal::Portals(read) => {
                 let cleanup = read.as_ref().map_err(Error::clone)?;
-                let rules = &mut kernel.in_kernel.iptables()?.rules;
+                let rules = &mut kernel.iptables()?.rules;
                 let outcomes: Vec<_> = cleanup
                     .restores
                     .iter()
@@ -86,8 +82,8 @@ impl Removal {
                 Ok(())
             }
             Removal::Chains(removal) => {
-                let outcomes = removal.execute(kernel.in_kernel.iptables()?).into_iter();
-                first_error(outcomes.map(|outcome| outcome.map_err(any_mode::Error::from)))
+                let outcomes = removal.execute(kernel.iptables()?).into_iter();
+                first_error(outcomes)
             }
         }
     }

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kernlink_proxier::iptables_mode;
 use kernlink_proxier::ipvs_mode::dummylink::{
     DummyLinks, Error as LinkError, Fake as FakeLinks, HostAddress, Link, LinkAddress, LinkName,
     Operation as LinkOperation, Selection,
@@ -22,6 +21,7 @@ use kernlink_proxier::ipvs_mode::ipvs::{
     Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
     VirtualServerKey, VirtualServerStatus,
 };
+use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, Port, Service, SourceId,
 };
@@ -247,12 +247,14 @@ impl Node {
         let mut iptables = iptables_mode::Kernel::fake();
         iptables.rules = Box::new(self.rules.clone());
         iptables.links = Box::new(self.links.clone());
-        let in_kernel = any_mode::Kernel::new().with_ipvs(ipvs).with_iptables(iptables);
         let mut userspace = kernlink_userspace::Kernel::fake();
         userspace.rules = Box::new(self.rules.clone());
         userspace.links = Box::new(self.links.clone());
         userspace.sockets = Box::new(self.sockets.clone());
-        Kernel::with_in_kernel(in_kernel).with_userspace(userspace)
+        Kernel::new()
+            .with_ipvs(ipvs)
+            .with_iptables(iptables)
+            .with_userspace(userspace)
     }
 
     /// Runs a process in a mode until nothing is left to do, or until it ends after this number of operations. Returns whether it ended.
@@ -343,14 +345,7 @@ impl Node {
 }
 
 fn config(mode: &str) -> Config {
-    let mut config = match mode.parse().unwrap() {
-        Mode::InKernel(mode) => any_mode::Config::new(mode, "node-a").into(),
-        Mode::Userspace => Config::Userspace(Box::new(UserspaceConfig {
-            config: kernlink_userspace::Config::new("node-a"),
-            limits: kernlink_userspace::Limits::default(),
-            retiring: any_mode::Config::new(any_mode::Mode::Iptables, ""),
-        })),
-    };
+    let mut config = Config::new(mode.parse().unwrap(), "node-a");
     config.services_mut().node_ips = vec![[192, 0, 2, 10].into()];
     config.services_mut().families = [Family::Ipv4].into();
     config
@@ -542,15 +537,15 @@ fn userspace_mode_removes_what_ipvs_mode_left() {
     former.settle();
     // The same virtual servers and sets are in the kernel of the next process.
     let Process { proxier, now } = former;
-    let mut kernel = proxier.into_kernel();
-    let in_kernel = std::mem::take(&mut kernel.in_kernel);
-    let mut next = node.start("userspace");
-    let rest = next.proxier.kernel_mut();
-    rest.in_kernel = in_kernel;
+    let mut userspace = kernlink_userspace::Kernel::fake();
+    userspace.rules = Box::new(node.rules.clone());
+    userspace.links = Box::new(node.links.clone());
+    userspace.sockets = Box::new(node.sockets.clone());
+    let mut next = node.process("userspace", proxier.into_kernel().with_userspace(userspace));
     next.now = now;
     let first = next.sync();
     assert!(first.is_success(), "{first}");
-    let ipvs = next.proxier.kernel_mut().in_kernel.ipvs().unwrap();
+    let ipvs = next.proxier.kernel_mut().ipvs().unwrap();
     assert_eq!(
         ipvs.ipvs.list_virtual_servers().unwrap().len(),
         1,
@@ -559,7 +554,7 @@ fn userspace_mode_removes_what_ipvs_mode_left() {
     // No port of a virtual IP is claimed although the node has its address.
     assert!(node.sockets.lock().claims.is_empty());
     next.settle();
-    let ipvs = next.proxier.kernel_mut().in_kernel.ipvs().unwrap();
+    let ipvs = next.proxier.kernel_mut().ipvs().unwrap();
     assert_eq!(ipvs.ipvs.list_virtual_servers().unwrap().len(), 0);
     assert!(ipvs.sets.headers().unwrap().is_empty());
     assert!(!ipvs.links.exists(&LinkName::new("kube-ipvs0").unwrap()).unwrap());
@@ -666,7 +661,7 @@ fn a_plan_tells_if_what_another_mode_left_cannot_be_read() {
     drop(links);
     for mode in ["iptables", "userspace"] {
         let mut kernel = node.share();
-        let ipvs = kernel.in_kernel.ipvs().unwrap();
+        let ipvs = kernel.ipvs().unwrap();
         ipvs.ipvs = Box::new(ipvs_mode::ipvs::Fake::new().without_permission());
         let unknown = unknown(&mut node.process(mode, kernel));
         let expected = "IPVS mode served this node before; what it left cannot be read: ";

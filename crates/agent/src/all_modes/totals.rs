@@ -1,7 +1,7 @@
 //! The numbers of desired objects.
 
-use kernlink_proxier::any_mode;
 use kernlink_proxier::metrics::{Collect, Families};
+use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_userspace::data_path as userspace;
 
 /// The numbers of the desired objects of the configured mode.
@@ -10,26 +10,51 @@ pub enum Totals {
     /// There was no sync yet.
     #[default]
     None,
-    /// Those of iptables or IPVS mode.
-    InKernel(any_mode::Totals),
+    /// Those of IPVS mode.
+    Ipvs(Box<ipvs_mode::Totals>),
+    /// Those of iptables mode.
+    Iptables(iptables_mode::Totals),
     /// Those of userspace mode.
     Userspace(userspace::Totals),
 }
 
+impl Totals {
+    fn of_mode(&self) -> Option<&dyn Collect> {
+        match self {
+            Totals::None => None,
+            Totals::Ipvs(totals) => Some(&**totals),
+            Totals::Iptables(totals) => Some(totals),
+            Totals::Userspace(totals) => Some(totals),
+        }
+    }
+}
+
+impl From<ipvs_mode::Totals> for Totals {
+    fn from(totals: ipvs_mode::Totals) -> Self {
+        Totals::Ipvs(Box::new(totals))
+    }
+}
+
+impl From<iptables_mode::Totals> for Totals {
+    fn from(totals: iptables_mode::Totals) -> Self {
+        Totals::Iptables(totals)
+    }
+}
+
+impl From<userspace::Totals> for Totals {
+    fn from(totals: userspace::Totals) -> Self {
+        Totals::Userspace(totals)
+    }
+}
+
 impl Collect for Totals {
     fn collect(&self, families: [Option<&'static str>; 2], page: &mut Families) {
-        match self {
-            Totals::None => {}
-            Totals::InKernel(totals) => totals.collect(families, page),
-            Totals::Userspace(totals) => totals.collect(families, page),
+        if let Some(totals) = self.of_mode() {
+            totals.collect(families, page);
         }
     }
 
     fn distinguishes_full_syncs(&self) -> bool {
-        match self {
-            Totals::None => false,
-            Totals::InKernel(totals) => totals.distinguishes_full_syncs(),
-            Totals::Userspace(totals) => totals.distinguishes_full_syncs(),
-        }
+        self.of_mode().is_some_and(Collect::distinguishes_full_syncs)
     }
 }

@@ -515,7 +515,7 @@ fn where_sysctls_cannot_be_written_all_other_objects_of_the_mode_before_are_remo
         let (node, connections) = served_by(first);
         node.connect(&connections, 0);
         let mut process = start(&node, next);
-        let in_kernel = &mut process.proxier.kernel_mut().in_kernel;
+        let in_kernel = process.proxier.kernel_mut();
         in_kernel.ipvs().unwrap().sysctls = Box::new(ReadOnlySysctls(FakeSysctls::default()));
         in_kernel.iptables().unwrap().sysctls = Box::new(ReadOnlySysctls(FakeSysctls::default()));
         for sync in 0..60 {

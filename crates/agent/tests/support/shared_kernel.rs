@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use kernlink_agent::all_modes::Kernel;
 use kernlink_conntrack::{Conntrack, Filter, Flow, Flows};
 use kernlink_dummylink::{DummyLinks, HostAddress, Link, LinkAddress, LinkName, Selection};
 use kernlink_iptables_restore::{Family, Iptables, Ruleset, Save};
-use kernlink_proxier::any_mode::Kernel;
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 
 use crate::shared_ipvs::SharedIpvs;

@@ -6,22 +6,23 @@
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
+use kernlink_proxier::DataPath;
+use kernlink_proxier::ipvs_mode::{self, IpvsMode, SharedChains};
+use kernlink_proxier::plan::PlanBuilder;
+use kernlink_proxier::retire::names;
+use kernlink_proxier::unreadable::LEFTOVERS_UNREADABLE;
 use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
+use super::AllModes;
 use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
-use crate::data_path::DataPath;
-use crate::ipvs_mode::{self, IpvsMode, SharedChains};
-use crate::plan::PlanBuilder;
-use crate::retire::names;
-use crate::unreadable::LEFTOVERS_UNREADABLE;
 
 /// IPVS mode on a node that another data path serves, which executes the steps of the removal. Its methods are those of a
 /// [`DataPath`] for the keys of IPVS mode.
 #[derive(Clone, Debug)]
-pub struct Retiring {
-    pub(super) state: Box<ipvs_mode::State>,
+pub(super) struct RetiringIpvs {
+    state: Box<ipvs_mode::State>,
     /// Whether nothing was compiled since the state was made.
     is_new: bool,
     /// Whether it was read. Otherwise nothing is removed before the next listing.
@@ -40,7 +41,7 @@ enum Progress {
     Removing,
 }
 
-impl Retiring {
+impl RetiringIpvs {
     /// After the mode changed to iptables mode: the state of IPVS mode until now.
     pub(super) fn after(state: Box<ipvs_mode::State>) -> Self {
         Self::new(state, SharedChains::Kept)
@@ -76,7 +77,7 @@ impl Retiring {
     ///
     /// # Errors
     /// Whether the link of IPVS mode exists could not be read. What else cannot be read is an event.
-    pub fn observe(
+    pub(super) fn observe(
         retiring: &mut Option<Self>,
         config: &Config,
         shared_chains: SharedChains,
@@ -118,7 +119,7 @@ impl Retiring {
     }
 
     /// Reads single objects again.
-    pub fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[ipvs_mode::Key]) {
+    pub(super) fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[ipvs_mode::Key]) {
         if keys.is_empty() || !self.is_read {
             return;
         }
@@ -132,30 +133,30 @@ impl Retiring {
 
     /// The state of IPVS mode.
     #[must_use]
-    pub fn state(&self) -> &ipvs_mode::State {
+    pub(super) fn state(&self) -> &ipvs_mode::State {
         &self.state
     }
 
     /// The state of IPVS mode, in which outcomes are recorded.
-    pub fn state_mut(&mut self) -> &mut ipvs_mode::State {
+    pub(super) fn state_mut(&mut self) -> &mut ipvs_mode::State {
         &mut self.state
     }
 
     /// What IPVS mode owns is decided as before; the limits of connections are those of the new configuration.
-    pub fn set_config(&mut self, config: &Config) {
+    pub(super) fn set_config(&mut self, config: &Config) {
         let mut own = self.state.config().clone();
-        own.services = config.services().clone();
+        own.services.clone_from(config.services());
         IpvsMode::set_config(&mut self.state, &own);
     }
 
     /// Sets the time of the sync that begins.
-    pub fn set_time(&mut self, now: Instant) {
+    pub(super) fn set_time(&mut self, now: Instant) {
         self.now = Some(now);
         IpvsMode::set_time(&mut self.state, now);
     }
 
     /// The limits of connections depend on the Services.
-    pub fn compile(&mut self, services: &Services, changes: &Changes) {
+    pub(super) fn compile(&mut self, services: &Services, changes: &Changes) {
         let everything = std::mem::take(&mut self.is_new).then(|| services.everything());
         let changes = everything.as_ref().unwrap_or(changes);
         IpvsMode::compile(&mut self.state, services, changes);
@@ -163,7 +164,7 @@ impl Retiring {
 
     /// The objects to read again.
     #[must_use]
-    pub fn due(&self, now: Instant) -> Vec<ipvs_mode::Key> {
+    pub(super) fn due(&self, now: Instant) -> Vec<ipvs_mode::Key> {
         match self.progress {
             _ if !self.is_read => Vec::new(),
             // Read again, and so compared.
@@ -175,7 +176,7 @@ impl Retiring {
 
     /// When [`due`](Self::due) returns objects.
     #[must_use]
-    pub fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Instant> {
         match self.progress {
             _ if !self.is_read => None,
             Progress::Waiting => self.now,
@@ -185,16 +186,11 @@ impl Retiring {
     }
 
     /// Adds the steps of the removal, after those of the other data path. `is_served`: whether that serves a frontend of a Service.
-    pub fn plan<M>(
+    pub(super) fn plan(
         &mut self,
-        plan: &mut PlanBuilder<'_, M>,
+        plan: &mut PlanBuilder<'_, AllModes>,
         is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
-    ) where
-        M: DataPath,
-        M::Key: From<ipvs_mode::Key>,
-        M::Operation: From<ipvs_mode::Operation>,
-        M::Phase: From<ipvs_mode::Phase>,
-    {
+    ) {
         if self.progress == Progress::Removing && self.is_read {
             self.state.hold(is_served);
             plan.add_part::<IpvsMode>(|part| IpvsMode::plan(&mut self.state, part));
@@ -203,7 +199,7 @@ impl Retiring {
 
     /// Ends the sync in progress. Returns whether everything was removed that only IPVS mode has.
     #[must_use]
-    pub fn clear_dirty(&mut self) -> bool {
+    pub(super) fn clear_dirty(&mut self) -> bool {
         match self.progress {
             Progress::Waiting => {
                 self.progress = Progress::Removing;

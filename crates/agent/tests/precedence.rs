@@ -1,6 +1,5 @@
 //! Of several Services with one address, port and protocol, the kind of the frontend decides before the age, in both modes: where packets
 //! end on the fake kernel.
-#![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,21 +7,22 @@
     reason = "a test reports errors by panicking"
 )]
 
-#[path = "support/senders.rs"]
+#[path = "../../proxier/tests/support/senders.rs"]
 mod senders;
-#[path = "support/shared_ipvs.rs"]
+#[path = "../../proxier/tests/support/shared_ipvs.rs"]
 mod shared_ipvs;
 #[path = "support/shared_kernel.rs"]
 mod shared_kernel;
+#[path = "../../proxier/tests/support/mod.rs"]
 mod support;
-#[path = "support/tracer.rs"]
+#[path = "../../proxier/tests/support/tracer.rs"]
 mod tracer;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
+use kernlink_agent::all_modes::{Config, Mode, Proxier};
 use kernlink_ipvs::VirtualServerKey;
-use kernlink_proxier::any_mode::{Config, Mode, Proxier};
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{
     Change, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
@@ -48,6 +48,7 @@ fn config(mode: Mode) -> Config {
             config.conntrack.max_per_core = 0;
             config.into()
         }
+        Mode::Userspace => unreachable!("no test of this file is about userspace mode"),
     }
 }
 

@@ -1,10 +1,4 @@
 //! Either mode by configuration, on the fake kernel: the same plans as those of the mode's own proxier, and changes of the mode.
-#![cfg(all(
-    feature = "fake",
-    feature = "health",
-    feature = "kubernetes",
-    feature = "metrics"
-))]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,15 +6,16 @@
     reason = "a test reports errors by panicking"
 )]
 
-#[path = "support/faulty.rs"]
+#[path = "../../proxier/tests/support/faulty.rs"]
 mod faulty;
+#[path = "../../proxier/tests/support/mod.rs"]
 mod support;
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use kernlink_agent::all_modes::{Active, AllModes, Config, Kernel, Key, Mode, Proxier, Totals};
 use kernlink_dummylink::{LinkAddress, LinkName};
-use kernlink_proxier::any_mode::{AnyMode, Config, Kernel, Key, Mode, ModeState, Proxier, Totals};
 use kernlink_proxier::ipvs_mode::KernelRelease;
 use kernlink_proxier::kubernetes::kube_proxy_config::read;
 use kernlink_proxier::metrics::Metrics;
@@ -70,13 +65,25 @@ fn config(mode: Mode) -> Config {
     match &mut config {
         Config::Ipvs(config) => config.conntrack.max_per_core = 0,
         Config::Iptables(config) => config.conntrack.max_per_core = 0,
+        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
     }
     config
 }
 
+/// The modes of these tests.
+const MODES: [Mode; 2] = [Mode::Iptables, Mode::Ipvs];
+
+fn other(mode: Mode) -> Mode {
+    if mode == Mode::Ipvs {
+        Mode::Iptables
+    } else {
+        Mode::Ipvs
+    }
+}
+
 /// The lines of the desired state. Rules of several ports of a Service may be in any order.
 fn sorted_listings(proxier: &Proxier) -> Vec<String> {
-    let listings = proxier.state().listings(KernelRelease::new(6, 1), 1);
+    let listings = proxier.state().listings(KernelRelease::new(6, 1), 1).unwrap();
     let mut lines = Vec::new();
     for (file, text) in listings.files() {
         lines.extend(text.lines().map(|line| format!("{file}: {line}")));
@@ -155,7 +162,7 @@ proptest! {
         let (any_kernel, any_faults) = Faults::of_kernel(ipvs_kernel());
         let Config::Ipvs(own) = config(Mode::Ipvs) else { unreachable!() };
         let own = ipvs_mode::Proxier::new(&own, own_kernel).unwrap();
-        let any = Kernel::new().with_ipvs(any_kernel);
+        let any = Kernel::new().with_ipvs(any_kernel).with_iptables(iptables_kernel());
         let any = Proxier::new(&config(Mode::Ipvs), any).unwrap();
         assert_same_syncs(own, any, &[own_faults, any_faults], (refused, is_refused), &changes);
     }
@@ -184,7 +191,7 @@ proptest! {
         before in vec(step(), 0..15),
         between in vec(step(), 0..15),
         after in vec(step(), 0..15),
-        first in prop::sample::select(&Mode::ALL[..]),
+        first in prop::sample::select(&MODES[..]),
     ) {
         let mut proxier = Proxier::new(&config(first), kernel()).unwrap();
         let mut all: Vec<Step> = Vec::new();
@@ -204,7 +211,7 @@ proptest! {
             let plan = proxier.plan(Instant::now()).unwrap();
             // A draining real server is deleted when its connections were counted, and what IPVS mode left after iptables mode works.
             prop_assert!(plan.is_empty() || synced.next.is_some(), "{}", plan);
-            mode = mode.other();
+            mode = other(mode);
             proxier.set_config(&config(mode)).unwrap();
         }
     }
@@ -280,14 +287,14 @@ fn a_failed_operation_is_not_retried_in_the_other_mode() {
 
 #[test]
 fn a_runner_syncs_in_either_mode_and_reports_the_same_status() {
-    for mode in Mode::ALL {
+    for mode in MODES {
         let proxier = Proxier::new(&config(mode), kernel()).unwrap();
         let (sender, notices) = mpsc::channel();
         let intervals = Intervals {
             min: Duration::ZERO,
             max: Duration::ZERO,
         };
-        let runner: Runner<AnyMode> = Runner::start(proxier, Schedule::new(intervals), move |notice| {
+        let runner: Runner<AllModes> = Runner::start(proxier, Schedule::new(intervals), move |notice| {
             let _ = sender.send(notice);
         })
         .unwrap();
@@ -300,7 +307,7 @@ fn a_runner_syncs_in_either_mode_and_reports_the_same_status() {
             }
         };
         assert!(synced().is_success());
-        runner.set_config(config(mode.other()));
+        runner.set_config(config(other(mode)));
         assert!(synced().is_success());
         let status = runner.status();
         assert_eq!(status.services, 2);
@@ -311,7 +318,7 @@ fn a_runner_syncs_in_either_mode_and_reports_the_same_status() {
         assert!(health.is_healthy(Instant::now()));
         let page = Metrics::new().unwrap().encode(&status).unwrap();
         assert!(page.contains("kubeproxy_sync_proxy_rules_duration_seconds_count"));
-        match (mode.other(), &status.totals) {
+        match (other(mode), &status.totals) {
             (Mode::Ipvs, Totals::Ipvs(totals)) => {
                 assert_eq!(totals.family(Family::Ipv4).virtual_servers, 2);
                 assert!(
@@ -327,8 +334,8 @@ fn a_runner_syncs_in_either_mode_and_reports_the_same_status() {
             (mode, totals) => panic!("{mode}: {totals:?}"),
         }
         let proxier = runner.stop().unwrap();
-        match (mode.other(), proxier.state().active()) {
-            (Mode::Ipvs, ModeState::Ipvs(_)) | (Mode::Iptables, ModeState::Iptables(_)) => {}
+        match (other(mode), proxier.state().active()) {
+            (Mode::Ipvs, Active::Ipvs(_)) | (Mode::Iptables, Active::Iptables(_)) => {}
             (mode, state) => panic!("{mode}: {state:?}"),
         }
     }
@@ -358,6 +365,6 @@ fn the_mode_in_the_file_of_kube_proxy_is_used() {
     }
     assert_eq!(
         of("mode: nftables").unwrap_err().to_string(),
-        "invalid configuration: mode: \"nftables\" is not supported; supported: iptables, ipvs, or empty, which means iptables"
+        "invalid configuration: mode: \"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty, which means iptables"
     );
 }

@@ -1,5 +1,4 @@
 //! iptables mode on the fake kernel, with tables that cannot be read: what serves is not taken away, and what is written stays.
-#![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,11 +6,11 @@
     reason = "a test reports errors by panicking"
 )]
 
-#[path = "support/iptables_node.rs"]
+#[path = "../../proxier/tests/support/iptables_node.rs"]
 mod iptables_node;
-#[path = "support/refusing_tables.rs"]
+#[path = "../../proxier/tests/support/refusing_tables.rs"]
 mod refusing_tables;
-#[path = "support/shared_ipvs.rs"]
+#[path = "../../proxier/tests/support/shared_ipvs.rs"]
 mod shared_ipvs;
 #[path = "support/shared_kernel.rs"]
 mod shared_kernel;
@@ -19,10 +18,10 @@ mod shared_kernel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kernlink_agent::all_modes::{self, Config, Mode};
 use kernlink_iptables_restore::{
     Edit, Error as RulesError, Fake, Iptables, Operation as RulesOperation, Restore, Ruleset, Save, Table,
 };
-use kernlink_proxier::any_mode::{self, Config, Mode};
 use kernlink_proxier::iptables_mode;
 use kernlink_proxier::ipvs_mode;
 use kernlink_services::{Change, Family, ObjectChange};
@@ -211,7 +210,7 @@ impl Iptables for NoIpv6 {
     }
 }
 
-fn without_ipv6() -> (SharedKernel, any_mode::Kernel) {
+fn without_ipv6() -> (SharedKernel, all_modes::Kernel) {
     let shared = SharedKernel::new();
     let mut iptables = iptables_mode::Kernel::fake();
     iptables.rules = Box::new(NoIpv6(shared.rules.clone()));
@@ -221,7 +220,7 @@ fn without_ipv6() -> (SharedKernel, any_mode::Kernel) {
     ipvs.rules = Box::new(NoIpv6(shared.rules.clone()));
     ipvs.links = Box::new(shared.links.clone());
     ipvs.conntrack = Box::new(shared.conntrack.clone());
-    let kernel = any_mode::Kernel::new().with_ipvs(ipvs).with_iptables(iptables);
+    let kernel = all_modes::Kernel::new().with_ipvs(ipvs).with_iptables(iptables);
     (shared, kernel)
 }
 
@@ -230,6 +229,7 @@ fn config(mode: Mode) -> Config {
     match &mut config {
         Config::Ipvs(config) => config.conntrack.max_per_core = 0,
         Config::Iptables(config) => config.conntrack.max_per_core = 0,
+        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
     }
     config
 }
@@ -237,7 +237,7 @@ fn config(mode: Mode) -> Config {
 #[test]
 fn a_host_without_ip6tables_serves_ipv4_and_the_other_mode_is_removed() {
     let (shared, kernel) = without_ipv6();
-    let mut proxier = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     deliver(&mut proxier, vec![service(1)], vec![slice(1, &[1])]);
     let mut now = Instant::now();
     proxier.sync(now).unwrap();

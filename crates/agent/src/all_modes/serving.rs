@@ -1,25 +1,26 @@
 //! Whether the kernel serves Services already.
 
+use kernlink_proxier::{iptables_mode, ipvs_mode};
+use kernlink_userspace::data_path as userspace;
+
 use super::error::Error;
 use super::kernel::Kernel;
 use super::mode::Mode;
-use crate::{iptables_mode, ipvs_mode};
 
 impl Kernel {
-    /// Whether the kernel has objects that serve Services, in either mode: a virtual server of any program, or a chain of a port of a
-    /// Service. `mode` is the configured one. The modules of IPVS are not loaded for it in iptables mode.
+    /// Whether the kernel has objects that serve Services, in any mode: a virtual server of any program, a chain of a port of a Service, or
+    /// a portal. `mode` is the configured one. The modules of IPVS are loaded for it in IPVS mode only.
     ///
     /// # Errors
     /// What could not be read.
     pub fn has_services(&mut self, mode: Mode) -> Result<bool, Error> {
-        let rules = match mode {
-            Mode::Ipvs => &mut *self.ipvs()?.rules,
-            Mode::Iptables => &mut *self.iptables()?.rules,
-        };
-        if iptables_mode::has_service_chains(rules)? {
+        let rules = &mut *self.iptables()?.rules;
+        if userspace::has_portals(rules).map_err(userspace::Error::from)?
+            || iptables_mode::has_service_chains(rules)?
+        {
             return Ok(true);
         }
-        if mode == Mode::Iptables && !self.is_ipvs_loaded()? {
+        if mode != Mode::Ipvs && !self.is_ipvs_loaded()? {
             return Ok(false);
         }
         let servers = self.ipvs()?.ipvs.list_virtual_servers();

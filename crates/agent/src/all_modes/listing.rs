@@ -1,9 +1,10 @@
 //! The desired state as text.
 
 use kernlink_base::KernelRelease;
+use kernlink_proxier::{iptables_mode, ipvs_mode};
 
-use super::state::{ModeState, State};
-use crate::{iptables_mode, ipvs_mode};
+use super::active::Active;
+use super::state::State;
 
 /// The desired state as text, one listing for each kind of kernel object of the configured mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,12 +28,14 @@ impl Listings {
 }
 
 impl State {
-    /// The whole desired state as text. Sysctls depend on the release of the kernel and on the number of processors.
+    /// The whole desired state as text. Sysctls depend on the release of the kernel and on the number of processors. `None` in userspace
+    /// mode: its rules depend on the ports at which the process listens.
     #[must_use]
-    pub fn listings(&self, kernel: KernelRelease, processors: u32) -> Listings {
+    pub fn listings(&self, kernel: KernelRelease, processors: u32) -> Option<Listings> {
         match &self.active {
-            ModeState::Ipvs(state) => Listings::Ipvs(Box::new(state.listings(kernel, processors))),
-            ModeState::Iptables(state) => Listings::Iptables(Box::new(state.listings(processors))),
+            Active::Ipvs(state) => Some(Listings::Ipvs(Box::new(state.listings(kernel, processors)))),
+            Active::Iptables(state) => Some(Listings::Iptables(Box::new(state.listings(processors)))),
+            Active::Userspace(_) => None,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The rules of an earlier process, or of IPVS mode, serve and restrict a Service until its own rules are written, and what prevents their
 //! removal prevents nothing else.
-#![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,20 +7,21 @@
     reason = "a test reports errors by panicking"
 )]
 
-#[path = "support/faulty.rs"]
+#[path = "../../proxier/tests/support/faulty.rs"]
 mod faulty;
-#[path = "support/iptables_node.rs"]
+#[path = "../../proxier/tests/support/iptables_node.rs"]
 mod iptables_node;
-#[path = "support/refusing_tables.rs"]
+#[path = "../../proxier/tests/support/refusing_tables.rs"]
 mod refusing_tables;
-#[path = "support/senders.rs"]
+#[path = "../../proxier/tests/support/senders.rs"]
 mod senders;
-#[path = "support/shared_ipvs.rs"]
+#[path = "../../proxier/tests/support/shared_ipvs.rs"]
 mod shared_ipvs;
 #[path = "support/shared_kernel.rs"]
 mod shared_kernel;
+#[path = "../../proxier/tests/support/mod.rs"]
 mod support;
-#[path = "support/tracer.rs"]
+#[path = "../../proxier/tests/support/tracer.rs"]
 mod tracer;
 
 use std::net::{IpAddr, SocketAddr};
@@ -29,11 +29,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use kernlink_agent::all_modes::{self, AllModes, Config, Mode};
 use kernlink_dummylink::{DummyLinks, HostAddress, Link, Selection};
 use kernlink_iptables_restore::{Fake, Table};
 use kernlink_ipvs::Ipvs;
 use kernlink_proxier::DataPath;
-use kernlink_proxier::any_mode::{self, AnyMode, Config, Mode};
 use kernlink_proxier::iptables_mode::{self, Proxier};
 use kernlink_proxier::ipvs_mode;
 use kernlink_proxier::netfilter::{self, LocalDetection};
@@ -60,6 +60,7 @@ fn config(mode: Mode) -> Config {
             config.conntrack.max_per_core = 0;
             config.local_detection = detection;
         }
+        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
     }
     config
 }
@@ -88,7 +89,7 @@ fn restricted() -> Vec<Change> {
 
 /// Where packets of other hosts end: to the load balancer from an admitted host and from another one, to the cluster IP, and to the node
 /// port.
-fn ends(proxier: &mut any_mode::Proxier) -> [End; 4] {
+fn ends(proxier: &mut all_modes::Proxier) -> [End; 4] {
     let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
     [
         ("203.0.113.9", "198.51.100.100:80"),
@@ -111,7 +112,7 @@ fn rules_of_ipvs_mode_stay_until_every_service_is_written() {
     tables.rules = faults.tables(Box::new(shared.rules.clone()));
     tables.links = Box::new(shared.links.clone());
     let kernel = shared.apis().with_iptables(tables);
-    let mut proxier = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
@@ -189,7 +190,7 @@ fn iptables_mode_works_while_what_ipvs_mode_left_cannot_be_read() {
         is_unreadable: Arc::clone(&is_unreadable),
     });
     let kernel = shared.apis().with_ipvs(ipvs);
-    let mut proxier = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
@@ -304,7 +305,7 @@ fn chains_of_withdrawn_services_are_removed_after_the_last_refused_service_is_wr
 }
 
 /// The kernel of both modes whose tables have faults in IPVS mode.
-fn faulty_ipvs(shared: &SharedKernel, faults: &Faults) -> any_mode::Kernel {
+fn faulty_ipvs(shared: &SharedKernel, faults: &Faults) -> all_modes::Kernel {
     let mut ipvs = ipvs_mode::Kernel::fake();
     ipvs.ipvs = Box::new(shared.ipvs.clone());
     ipvs.rules = faults.tables(Box::new(shared.rules.clone()));
@@ -314,7 +315,7 @@ fn faulty_ipvs(shared: &SharedKernel, faults: &Faults) -> any_mode::Kernel {
 }
 
 /// Where packets end, also while the proxier cannot read the tables.
-fn ends_behind(faults: &Faults, proxier: &mut any_mode::Proxier) -> [End; 4] {
+fn ends_behind(faults: &Faults, proxier: &mut all_modes::Proxier) -> [End; 4] {
     faults.allow(READ);
     let ends = ends(proxier);
     faults.refuse(READ);
@@ -324,11 +325,11 @@ fn ends_behind(faults: &Faults, proxier: &mut any_mode::Proxier) -> [End; 4] {
 const READ: &str = "read tables";
 
 /// A proxier of iptables mode with the restricted Services, on a kernel with faults.
-fn restricted_proxier() -> (SharedKernel, Faults, any_mode::Proxier) {
+fn restricted_proxier() -> (SharedKernel, Faults, all_modes::Proxier) {
     let shared = SharedKernel::new();
     let faults = Faults::default();
     let kernel = faulty_ipvs(&shared, &faults);
-    let mut proxier = any_mode::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
+    let mut proxier = all_modes::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
@@ -338,13 +339,13 @@ fn restricted_proxier() -> (SharedKernel, Faults, any_mode::Proxier) {
 /// Executes a plan step by step. After each, what source ranges refuse is still refused; `check` looks at where packets end.
 fn assert_refused_between_steps(
     faults: &Faults,
-    proxier: &mut any_mode::Proxier,
-    plan: &any_mode::Plan,
+    proxier: &mut all_modes::Proxier,
+    plan: &all_modes::Plan,
     check: impl Fn(&[End; 4], &str),
 ) {
     for (_, step) in plan.steps() {
         assert_eq!(
-            AnyMode::execute(proxier.kernel_mut(), &[&step.operation]),
+            AllModes::execute(proxier.kernel_mut(), &[&step.operation]),
             [Ok(())]
         );
         let end = ends_behind(faults, proxier);
@@ -394,7 +395,7 @@ fn rules_of_iptables_mode_in_tables_that_cannot_be_read_are_removed_when_these_c
             let synced = proxier.sync(now).unwrap();
             synced.events.iter().map(ToString::to_string).collect()
         } else {
-            let tables = any_mode::Key::Ipvs(ipvs_mode::Key::Rules(Family::Ipv4));
+            let tables = all_modes::Key::Ipvs(ipvs_mode::Key::Rules(Family::Ipv4));
             assert!(proxier.recheck([tables]));
             let synced = proxier.sync(now).unwrap();
             assert!(synced.is_success(), "{synced}");
@@ -475,7 +476,7 @@ fn has_chains_of_iptables_mode(proxier: &mut ipvs_mode::Proxier) -> bool {
 /// A process of IPVS mode, with the default first Services, on a node that iptables mode serves.
 fn ipvs_after_iptables() -> (Faults, ipvs_mode::Proxier) {
     let shared = SharedKernel::new();
-    let mut before = any_mode::Proxier::new(&config(Mode::Iptables), shared.apis()).unwrap();
+    let mut before = all_modes::Proxier::new(&config(Mode::Iptables), shared.apis()).unwrap();
     for change in cluster() {
         before.change(SourceId(0), change);
     }
@@ -616,21 +617,21 @@ fn a_service_that_cannot_be_programmed_in_ipvs_mode_keeps_only_its_own_rules_of_
 }
 
 /// A process of iptables mode, on a node that IPVS mode serves.
-fn iptables_after_ipvs() -> (Faults, SharedKernel, any_mode::Proxier) {
+fn iptables_after_ipvs() -> (Faults, SharedKernel, all_modes::Proxier) {
     let shared = SharedKernel::new();
     let faults = Faults::default();
     let mut tables = iptables_mode::Kernel::fake();
     tables.rules = faults.tables(Box::new(shared.rules.clone()));
     tables.links = Box::new(shared.links.clone());
     let kernel = shared.apis().with_iptables(tables);
-    let mut before = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    let mut before = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     for change in cluster() {
         before.change(SourceId(0), change);
     }
     // The first Services, and then all others.
     assert!(before.sync(Instant::now()).unwrap().is_partial);
     assert!(before.sync(Instant::now()).unwrap().is_success());
-    let mut proxier = any_mode::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
+    let mut proxier = all_modes::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
     for change in cluster() {
         proxier.change(SourceId(0), change);
     }
@@ -638,7 +639,7 @@ fn iptables_after_ipvs() -> (Faults, SharedKernel, any_mode::Proxier) {
 }
 
 /// Syncs at each time that a sync asks for, at most so often. Returns the last time and all events.
-fn sync_often(proxier: &mut any_mode::Proxier, mut now: Instant, most: usize) -> (Instant, Vec<String>) {
+fn sync_often(proxier: &mut all_modes::Proxier, mut now: Instant, most: usize) -> (Instant, Vec<String>) {
     let mut events = Vec::new();
     for _ in 0..most {
         let synced = proxier.sync(now).unwrap();
@@ -661,7 +662,7 @@ fn virtual_servers(shared: &SharedKernel) -> Vec<u8> {
     servers
 }
 
-fn end_at(proxier: &mut any_mode::Proxier, last: u8) -> End {
+fn end_at(proxier: &mut all_modes::Proxier, last: u8) -> End {
     let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
     let to = SocketAddr::new([10, 96, 0, last].into(), 80);
     tracer.trace(Packet::new(
@@ -722,7 +723,7 @@ fn source_ranges_of_a_service_that_cannot_be_written_end_its_virtual_server() {
         mode: Default::default(),
     }];
     // IPVS serves the load balancer to everybody.
-    let mut before = any_mode::Proxier::new(&config(Mode::Ipvs), proxier.into_kernel()).unwrap();
+    let mut before = all_modes::Proxier::new(&config(Mode::Ipvs), proxier.into_kernel()).unwrap();
     for change in cluster() {
         before.change(SourceId(0), change);
     }
@@ -734,7 +735,7 @@ fn source_ranges_of_a_service_that_cannot_be_written_end_its_virtual_server() {
     assert!(before.sync(Instant::now()).unwrap().is_success());
     assert_eq!(virtual_servers(&shared), [1, 2, 3, 4, 100]);
     faults.refuse("ns/b:http");
-    proxier = any_mode::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
+    proxier = all_modes::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
     for change in cluster() {
         proxier.change(SourceId(0), change);
     }
@@ -776,7 +777,7 @@ fn a_sysctl_that_cannot_be_written_does_not_keep_what_ipvs_mode_left() {
     let (_, shared, proxier) = iptables_after_ipvs();
     let mut kernel = proxier.into_kernel();
     kernel.iptables().unwrap().sysctls = Box::new(ReadOnly(netfilter::FakeSysctls::default()));
-    let mut proxier = any_mode::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
+    let mut proxier = all_modes::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
     for change in cluster() {
         proxier.change(SourceId(0), change);
     }

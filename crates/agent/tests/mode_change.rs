@@ -1,6 +1,5 @@
 //! The mode changes while traffic flows, on the fake kernel: what both modes serve is served all the time, established connections continue,
 //! and at the end nothing of the other mode is left.
-#![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,28 +7,29 @@
     reason = "a test reports errors by panicking"
 )]
 
-#[path = "support/host.rs"]
+#[path = "../../proxier/tests/support/host.rs"]
 mod host;
-#[path = "support/senders.rs"]
+#[path = "../../proxier/tests/support/senders.rs"]
 mod senders;
-#[path = "support/shared_ipvs.rs"]
+#[path = "../../proxier/tests/support/shared_ipvs.rs"]
 mod shared_ipvs;
 #[path = "support/shared_kernel.rs"]
 mod shared_kernel;
+#[path = "../../proxier/tests/support/mod.rs"]
 mod support;
-#[path = "support/tracer.rs"]
+#[path = "../../proxier/tests/support/tracer.rs"]
 mod tracer;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use kernlink_agent::all_modes::{AllModes, Config, Kernel, Mode, Operation, Plan, Proxier, Synced};
 use kernlink_conntrack::{Conntrack, Flow, Status, Tuple};
 use kernlink_iptables_restore::{
     Family as TablesFamily, Iptables, Operation as RulesOperation, Restore, Save, Table,
 };
 use kernlink_ipvs::{Ipvs, RealServer, RealServerKey, VirtualServerKey};
-use kernlink_proxier::any_mode::{AnyMode, Config, Kernel, Mode, Operation, Plan, Proxier, Synced};
 use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_proxier::plan::Step;
 use kernlink_proxier::{DataPath, iptables_mode, ipvs_mode};
@@ -59,6 +59,7 @@ fn config(mode: Mode, detection: &LocalDetection) -> Config {
             config.local_detection = detection.clone();
             config.into()
         }
+        Mode::Userspace => unreachable!("no test of this file is about userspace mode"),
     }
 }
 
@@ -105,7 +106,7 @@ fn execute(
 ) {
     shared.rules.fake().take_operations();
     let mut tables = shared.rules.fake().clone();
-    let outcomes = AnyMode::execute(kernel, operations);
+    let outcomes = AllModes::execute(kernel, operations);
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let executed = shared.rules.fake().take_operations();
     let mut commits = Vec::new();
@@ -146,7 +147,7 @@ fn step_by_step(
     for phase in plan.phases() {
         let mut rest = phase.steps.as_slice();
         while !rest.is_empty() {
-            let joins = |step: &Step<AnyMode>| {
+            let joins = |step: &Step<AllModes>| {
                 let is_write = matches!(
                     step.operation,
                     Operation::Iptables(iptables_mode::Operation::Write(_))
