@@ -111,8 +111,13 @@ const NETFILTER: &str = "kernlink-netfilter";
 const PROXIER: &str = "kernlink-proxier";
 const AGENT: &str = "kernlink-agent";
 
-/// What the tests of a package may use in addition: those of the agent share the evaluator of packets with those of the proxier.
-const FOR_TESTS: &[(&str, &str)] = &[(AGENT, "kernlink-ipvs"), (AGENT, "kernlink-ipset")];
+/// What the tests of a package may use in addition: those of the agent share the evaluator of packets and the
+/// faulty kernel with those of the proxier.
+const FOR_TESTS: &[(&str, &str)] = &[
+    (AGENT, "kernlink-ipvs"),
+    (AGENT, "kernlink-ipset"),
+    (AGENT, NETLINK),
+];
 
 /// What a build of a package must not compile, also not as a dependency of a dependency, with any of its features.
 const NEVER_COMPILED: &[(&str, &[&str])] = &[
