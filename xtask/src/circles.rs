@@ -17,9 +17,6 @@ use crate::{modules::Crate, shape, workspace::Workspace};
 /// The beginning of the comment with the reason for a circle in a kernel crate.
 const ALLOWED: &str = "// Circle of imports: ";
 
-/// Packages with circles that are not mended yet.
-const OPEN: [&str; 2] = ["kernlink-agent", "kernlink-engine"];
-
 /// What a file imports of other files: the line and the path of the first import of each.
 type Arrows = BTreeMap<PathBuf, BTreeMap<PathBuf, (usize, String)>>;
 
@@ -28,9 +25,6 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let root = workspace.root();
     let mut found = Vec::new();
     for package in workspace.metadata.workspace_packages() {
-        if OPEN.contains(&package.name.as_str()) {
-            continue;
-        }
         let is_kernel_crate = shape::CRATES
             .iter()
             .any(|name| package.name.as_str() == format!("kernlink-{name}"));

@@ -23,6 +23,7 @@ use crate::folder::{Folder, Problem, Reading, Watch};
 use crate::http::Servers;
 use crate::kernel_events;
 use crate::lock;
+use crate::message::Message;
 use crate::once::{self, CLUSTER, FOLDER};
 use crate::pending::Pending;
 use crate::print;
@@ -31,27 +32,6 @@ use crate::reporter::Reporter;
 use crate::service_manager::{self, PROGRESS_INTERVAL, READY, STOPPING};
 use crate::settings::Settings;
 use crate::state::{self, State};
-
-/// What happens to an agent.
-#[derive(Debug)]
-pub(crate) enum Message {
-    /// The folder was read.
-    Folder(Reading),
-    /// The thread that reads the folder ended because of a defect.
-    FolderEnded,
-    /// Something happened to the API server, or to its objects.
-    Cluster(Update),
-    /// A sync ended, successful or not.
-    Synced,
-    /// The proxier stopped because of a defect.
-    RunnerEnded,
-    /// Some seconds have passed.
-    Tick,
-    /// A signal with this name.
-    Signal(&'static str),
-    /// An address cannot be listened on, and `bindAddressHardFail` is set.
-    ServerFailed(String),
-}
 
 /// Runs until SIGTERM or SIGINT. The kernel stays as it is then.
 #[must_use]

@@ -25,6 +25,7 @@ pub mod http;
 mod kernel_events;
 mod lock;
 pub mod log;
+mod message;
 pub mod once;
 mod pending;
 pub mod print;

@@ -12,7 +12,7 @@ use kernlink_services::{
 };
 
 use crate::error::InvalidConfig;
-use crate::plan::PlanBuilder;
+use crate::plan::{PlanBuilder, StepTypes};
 use crate::schedule::Intervals;
 
 /// A data path. All functions take its state and its kernel APIs as arguments; the implementing type is a marker without data.
@@ -255,6 +255,12 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
 
     /// The numbers of the desired objects. Called after every sync: the cost must not depend on the number of Services.
     fn totals(state: &Self::State) -> Self::Totals;
+}
+
+impl<M: DataPath> StepTypes for M {
+    type Key = <M as DataPath>::Key;
+    type Operation = <M as DataPath>::Operation;
+    type Phase = <M as DataPath>::Phase;
 }
 
 /// What a kernel object is.

@@ -1,13 +1,23 @@
 //! The steps that bring the kernel to the desired state, in phases. A plan is plain data. It prints as the equivalent commands.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Debug, Display};
+use std::hash::Hash;
 use std::marker::PhantomData;
 
 use kernlink_services::ObjectName;
 
-use crate::data_path::DataPath;
 use crate::retry::Failures;
+
+/// What the steps of a plan consist of. Every [`DataPath`](crate::DataPath) has it.
+pub trait StepTypes: 'static {
+    /// Identifies the object that a step changes.
+    type Key: Clone + Debug + Display + Hash + Ord + Send;
+    /// What a step does. Prints as a command.
+    type Operation: Clone + Debug + Display + PartialEq + Send;
+    /// A phase of a plan.
+    type Phase: Copy + Debug + Display + Ord + Send;
+}
 
 /// What a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,14 +60,14 @@ impl fmt::Display for Subject {
 
 /// Phases in the order in which they are executed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan<M: DataPath> {
+pub struct Plan<M: StepTypes> {
     phases: Vec<Phase<M>>,
     steps: usize,
 }
 
 /// The steps of one phase.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Phase<M: DataPath> {
+pub struct Phase<M: StepTypes> {
     /// Which phase it is.
     pub kind: M::Phase,
     /// Its steps, in order; never empty.
@@ -66,7 +76,7 @@ pub struct Phase<M: DataPath> {
 
 /// One operation, with every value that its execution needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step<M: DataPath> {
+pub struct Step<M: StepTypes> {
     /// The kernel object that it changes.
     pub key: M::Key,
     /// What it is for.
@@ -107,7 +117,7 @@ impl fmt::Display for StepId {
     }
 }
 
-impl<M: DataPath> Default for Plan<M> {
+impl<M: StepTypes> Default for Plan<M> {
     fn default() -> Self {
         Self {
             phases: Vec::new(),
@@ -116,7 +126,7 @@ impl<M: DataPath> Default for Plan<M> {
     }
 }
 
-impl<M: DataPath> Plan<M> {
+impl<M: StepTypes> Plan<M> {
     /// The phases in the order of execution, each at most once.
     #[must_use]
     pub fn phases(&self) -> &[Phase<M>] {
@@ -142,7 +152,7 @@ impl<M: DataPath> Plan<M> {
     }
 }
 
-impl<M: DataPath> fmt::Display for Plan<M> {
+impl<M: StepTypes> fmt::Display for Plan<M> {
     /// A heading for each phase, and for each step its number and the equivalent command.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut index = 0;
@@ -206,7 +216,7 @@ impl<K> Needs<K> {
 
 /// A plan, and the keys whose steps were left out of it.
 #[derive(Debug)]
-pub(crate) struct Built<M: DataPath> {
+pub(crate) struct Built<M: StepTypes> {
     pub(crate) plan: Plan<M>,
     /// For each step that was left out: the key that it waits for, and its own.
     pub(crate) waiting: Vec<(M::Key, M::Key)>,
@@ -216,7 +226,7 @@ pub(crate) struct Built<M: DataPath> {
 
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
-pub struct PlanBuilder<'a, M: DataPath> {
+pub struct PlanBuilder<'a, M: StepTypes> {
     retries: &'a dyn Failures<M::Key, M::Operation>,
     steps: Vec<(M::Phase, Step<M>)>,
     waiting: Vec<(M::Key, M::Key)>,
@@ -224,7 +234,7 @@ pub struct PlanBuilder<'a, M: DataPath> {
     needed: BTreeSet<M::Key>,
 }
 
-impl<'a, M: DataPath> PlanBuilder<'a, M> {
+impl<'a, M: StepTypes> PlanBuilder<'a, M> {
     pub(crate) fn new(retries: &'a dyn Failures<M::Key, M::Operation>) -> Self {
         Self {
             retries,
@@ -308,7 +318,7 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
     /// their own.
     pub fn add_part<P>(&mut self, plan: impl FnOnce(&mut PlanBuilder<'_, P>))
     where
-        P: DataPath,
+        P: StepTypes,
         M::Key: From<P::Key>,
         M::Operation: From<P::Operation>,
         M::Phase: From<P::Phase>,
@@ -385,12 +395,12 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
 }
 
 /// The failures of a data path that has another one as a part, as that one identifies them.
-struct PartFailures<'a, P, M: DataPath> {
+struct PartFailures<'a, P, M: StepTypes> {
     whole: &'a dyn Failures<M::Key, M::Operation>,
     part: PhantomData<P>,
 }
 
-impl<P, M: DataPath> fmt::Debug for PartFailures<'_, P, M> {
+impl<P, M: StepTypes> fmt::Debug for PartFailures<'_, P, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.whole.fmt(f)
     }
@@ -398,8 +408,8 @@ impl<P, M: DataPath> fmt::Debug for PartFailures<'_, P, M> {
 
 impl<P, M> Failures<P::Key, P::Operation> for PartFailures<'_, P, M>
 where
-    P: DataPath,
-    M: DataPath,
+    P: StepTypes,
+    M: StepTypes,
     M::Key: From<P::Key>,
     M::Operation: From<P::Operation>,
 {

@@ -3,6 +3,7 @@
 mod active;
 mod config;
 mod error;
+mod execute;
 mod kernel;
 mod key;
 mod leftovers;
