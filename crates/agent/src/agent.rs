@@ -31,6 +31,7 @@ use crate::report;
 use crate::reporter::Reporter;
 use crate::service_manager::{self, PROGRESS_INTERVAL, READY, STOPPING};
 use crate::settings::Settings;
+use crate::signals;
 use crate::state::{self, State};
 
 /// Runs until SIGTERM or SIGINT. The kernel stays as it is then.
@@ -95,6 +96,7 @@ pub fn run(settings: Settings) -> Exit {
     let exit = agent.run(&messages);
     service_manager::notify(STOPPING);
     drop(sources);
+    signals::has_ended();
     tracing::info!("stopped; the kernel stays as it is");
     exit
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::thread;
 use std::time::Instant;
 
+use kernlink_proxier::ipvs_mode::iptables_restore::end_tools;
 use kernlink_proxier::unreadable::is_unreadable;
 use kernlink_services::{Change, Kind, SourceId};
 use tokio::runtime::Builder;
@@ -114,6 +115,7 @@ fn end_on_signals() -> io::Result<()> {
                 _ = interrupt.recv() => {}
             }
         });
+        end_tools();
         std::process::exit(i32::from(Exit::Failure.code()));
     };
     thread::Builder::new()

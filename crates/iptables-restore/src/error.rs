@@ -85,6 +85,13 @@ pub enum Error {
         /// The timeout.
         timeout: Duration,
     },
+    /// The tool was killed or not started, because this process ends: see [`end_tools`](crate::end_tools). As after a timeout, no table is
+    /// changed partially.
+    #[error("{tool} was ended, because this process ends")]
+    Ended {
+        /// The tool.
+        tool: String,
+    },
     /// The tool wrote more than the output limit and was killed.
     #[error("{tool} wrote more than {limit} bytes and was killed")]
     TooMuchOutput {
@@ -310,7 +317,10 @@ impl Error {
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
-            Error::TimedOut { .. } | Error::TooMuchOutput { .. } | Error::OutcomeMissing => true,
+            Error::TimedOut { .. }
+            | Error::Ended { .. }
+            | Error::TooMuchOutput { .. }
+            | Error::OutcomeMissing => true,
             Error::Refused {
                 refused,
                 kind,

@@ -57,7 +57,7 @@ pub use protocol::Protocol;
 pub use restore::{Edit, Line, Restore, RestoreMode};
 pub use rule::Rule;
 pub use ruleset::{Chain, CountedRule, Ruleset, TableRules};
-pub use runner::{Completion, Invocation, LocalRunner, Runner};
+pub use runner::{Completion, Invocation, LocalRunner, Runner, end_tools};
 pub use save::Save;
 pub use style::{MarkStyle, Style, TextStyle};
 pub use table::{Counters, Policy, Table};

@@ -1,11 +1,12 @@
 //! Running the tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -164,6 +165,35 @@ impl Default for LocalRunner {
     }
 }
 
+/// The tools of this process.
+struct Tools {
+    /// The process groups of those that run.
+    groups: BTreeSet<i32>,
+    /// Whether they were ended, and no other one is started.
+    are_ended: bool,
+}
+
+static TOOLS: Mutex<Tools> = Mutex::new(Tools {
+    groups: BTreeSet::new(),
+    are_ended: false,
+});
+
+fn tools() -> MutexGuard<'static, Tools> {
+    // A panic while it was locked leaves it valid.
+    TOOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills the tools that every [`LocalRunner`] of this process runs, and has it start no other one, for a process that is to end although a tool
+/// hangs. Their operations fail with [`Error::Ended`].
+pub fn end_tools() {
+    let mut tools = tools();
+    tools.are_ended = true;
+    for group in &tools.groups {
+        // It may have exited already.
+        let _ = killpg(Pid::from_raw(*group), Signal::SIGKILL);
+    }
+}
+
 impl Runner for LocalRunner {
     fn run(&mut self, invocation: Invocation) -> Result<Completion, Error> {
         Running::start(self, invocation)?.finish()
@@ -203,11 +233,20 @@ struct Running {
 impl Running {
     fn start(runner: &LocalRunner, invocation: Invocation) -> Result<Self, Error> {
         let deadline = Instant::now() + invocation.timeout;
+        // Locked until the group is recorded: a tool is recorded or not started when the tools are ended.
+        let mut tools = tools();
+        if tools.are_ended {
+            return Err(Error::Ended {
+                tool: invocation.program,
+            });
+        }
         let mut child = runner.start(&invocation).map_err(|error| Error::NotStarted {
             tool: invocation.program.clone(),
             kind: error.kind(),
             text: error.to_string(),
         })?;
+        tools.groups.extend(group(&child));
+        drop(tools);
         let (sender, outputs) = channel();
         if let Some(stdout) = child.stdout.take() {
             read_in_thread(stdout, Stream::Stdout, invocation.output_limit, sender.clone());
@@ -236,6 +275,9 @@ impl Running {
         let ended = collect_output(&self.outputs, self.deadline, &mut completion)
             .and_then(|()| wait_until(&mut self.child, self.deadline).ok_or(KillReason::Timeout));
         match ended {
+            Ok(status) if status.signal().is_some() && tools().are_ended => {
+                Err(Error::Ended { tool: self.tool })
+            }
             Ok(status) => {
                 completion.status = status.code();
                 completion.signal = status.signal();
@@ -309,9 +351,15 @@ fn collect_output(
 fn wait_until(child: &mut Child, deadline: Instant) -> Option<std::process::ExitStatus> {
     let mut pause = Duration::from_micros(50);
     loop {
+        // The number of its group is used by no other process before the tool was waited for.
+        let mut tools = tools();
         if let Ok(Some(status)) = child.try_wait() {
+            if let Some(group) = group(child) {
+                tools.groups.remove(&group);
+            }
             return Some(status);
         }
+        drop(tools);
         if Instant::now() >= deadline {
             return None;
         }
@@ -320,10 +368,15 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Option<std::process::Exit
     }
 }
 
+/// The process group of a tool, which it leads.
+fn group(child: &Child) -> Option<i32> {
+    i32::try_from(child.id()).ok()
+}
+
 fn kill(child: &mut Child) {
-    if let Ok(pid) = i32::try_from(child.id()) {
+    if let Some(group) = group(child) {
         // The group may have exited already.
-        let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
     // A process in uninterruptible sleep is not waited for.
     let _ = wait_until(child, Instant::now() + Duration::from_secs(1));

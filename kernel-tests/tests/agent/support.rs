@@ -165,7 +165,9 @@ impl Agent {
         kill(pid, Signal::SIGTERM).unwrap();
         let status = self.child.wait().unwrap();
         wait::until(|| match self.log() {
-            log if log.contains("stopped; ") => Ok(()),
+            log if log.contains("; the kernel stays as it is") || log.contains("stopped within a sync; ") => {
+                Ok(())
+            }
             log => Err(log),
         });
         (status, self.log())

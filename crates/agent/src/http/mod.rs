@@ -148,6 +148,8 @@ fn start(
             while signal.recv().await.is_some() {
                 // It fails only when the agent ends.
                 let _ = sender.send(Message::Signal(name));
+                // Here, because the thread that receives the message may wait for a tool.
+                signals::limit_end();
             }
         });
     }
