@@ -57,19 +57,22 @@ impl Connection {
         acknowledged: usize,
     ) -> Result<Vec<RefusedRequest>, Error> {
         let mut refused = Vec::new();
-        let mut failure = Error::TimedOut;
+        let (mut is_acknowledged, mut is_overrun) = (false, false);
         loop {
-            // After an overrun only what is queued can be read.
-            let timeout = match failure {
-                Error::Overrun => Some(Duration::ZERO),
-                _ => self.timeout,
+            // The kernel queues all answers before `send` returns: after the acknowledgement only what is queued is read.
+            let timeout = match is_acknowledged || is_overrun {
+                true => Some(Duration::ZERO),
+                false => self.timeout,
             };
             let length = match self.transport.receive(&mut self.buffer, timeout) {
                 Ok(Some(length)) => length,
-                Ok(None) if refused.is_empty() => return Err(failure),
-                Ok(None) => return Ok(refused),
+                Ok(None) if !refused.is_empty() => break,
+                // A refusal may be among the lost answers.
+                Ok(None) if is_overrun => return Err(Error::Overrun),
+                Ok(None) if is_acknowledged => break,
+                Ok(None) => return Err(Error::TimedOut),
                 Err(Error::Overrun) => {
-                    failure = Error::Overrun;
+                    is_overrun = true;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -86,11 +89,12 @@ impl Connection {
                     Err(refusal) => refused.push(RefusedRequest { index, refusal }),
                 }
                 // A refusal of the whole transaction is the only answer.
-                if index == 0 || index == acknowledged {
-                    return Ok(refused);
-                }
+                is_acknowledged |= index == 0 || index == acknowledged;
             }
         }
+        // Several answers to one request keep their order.
+        refused.sort_by_key(|refused: &RefusedRequest| refused.index);
+        Ok(refused)
     }
 }
 
@@ -159,6 +163,43 @@ mod tests {
             .fail(Error::Overrun)
             .acknowledge(1, Err(Errno::ENOENT));
         assert_eq!(executed(refused, 4), Ok(vec![(1, Errno::ENOENT)]));
+    }
+
+    #[test]
+    fn refusals_in_another_order_than_the_requests_are_returned_in_order() {
+        let reversed = Script::new()
+            .expect_anything()
+            .acknowledge(3, Err(Errno::EBUSY))
+            .acknowledge(1, Err(Errno::ENOENT))
+            .acknowledge(3, Ok(()));
+        assert_eq!(
+            executed(reversed, 5),
+            Ok(vec![(1, Errno::ENOENT), (3, Errno::EBUSY)])
+        );
+    }
+
+    #[test]
+    fn a_refusal_after_the_acknowledgement_is_not_success() {
+        let late = Script::new()
+            .expect_anything()
+            .acknowledge(3, Ok(()))
+            .acknowledge(1, Err(Errno::ENOENT));
+        assert_eq!(executed(late, 5), Ok(vec![(1, Errno::ENOENT)]));
+        let lost = Script::new()
+            .expect_anything()
+            .acknowledge(3, Ok(()))
+            .fail(Error::Overrun);
+        assert_eq!(executed(lost, 5), Err(Error::Overrun));
+    }
+
+    #[test]
+    fn an_answer_with_another_sequence_number_is_no_outcome() {
+        let script = Script::new()
+            .expect_anything()
+            // To no request of the transaction.
+            .acknowledge(usize::MAX, Err(Errno::EEXIST))
+            .acknowledge(2, Ok(()));
+        assert_eq!(executed(script, 4), Ok(vec![]));
     }
 
     #[test]
