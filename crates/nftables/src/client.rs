@@ -6,6 +6,7 @@ mod messages;
 
 use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
 
+use self::listing::ShortGeneration;
 use self::messages::{Encoded, encode};
 use crate::chain::{Chain, ChainKey};
 use crate::element::{Element, Elements};
@@ -109,27 +110,20 @@ pub trait Nftables: Send {
     /// Iterates over the elements of a set or map, in no particular order. Expired elements are not returned.
     ///
     /// # Errors
-    /// Items: [`is_not_found`](Error::is_not_found) if the set does not exist, or is deleted meanwhile; [`Error::Interrupted`] at the first
-    /// element after a change of the ruleset, because elements may be missing or returned twice.
+    /// Items: [`is_not_found`](Error::is_not_found) if the set does not exist, or is deleted meanwhile; [`Error::Interrupted`] after a change
+    /// of the ruleset, because elements may be missing or returned twice. It is noticed at the kernel's next message, which has up to some
+    /// thousand elements and the low 16 bits of the generation: not in the last message, nor if the difference is a multiple of 65 536.
+    /// While the kernel adapts the size of a hash table, soon after elements were added or deleted, elements may also be missing or returned
+    /// twice, without an error. [`list_elements`](Self::list_elements) notices all of this.
     fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error>;
 
     /// The elements of a set or map as they were at one time, in no particular order.
     ///
     /// # Errors
-    /// [`is_not_found`](Error::is_not_found); [`Error::Interrupted`] if the ruleset changed during each of 10 attempts.
+    /// [`is_not_found`](Error::is_not_found); [`Error::Interrupted`] if the ruleset, or the size of the set's hash table, changed during each of
+    /// 10 attempts.
     fn list_elements(&mut self, set: &SetKey) -> Result<Vec<Element>, Error> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let elements: Result<Vec<Element>, Error> = self.elements(set)?.collect();
-            match elements {
-                Err(Error::Interrupted { .. }) if attempts < ATTEMPTS => {}
-                Err(Error::Interrupted { attempt, .. }) => {
-                    return Err(Error::Interrupted { attempt, attempts });
-                }
-                elements => return elements,
-            }
-        }
+        listing::list_elements(self, set)
     }
 
     /// Looks up elements by their keys: one outcome for each, `None` if it does not exist or has expired. In a set of ranges an element is
@@ -183,7 +177,7 @@ pub trait Nftables: Send {
     /// # Errors
     /// [`Error::Interrupted`] if it changed during each of 10 attempts.
     fn ruleset(&mut self) -> Result<Ruleset, Error> {
-        listing::ruleset(self)
+        listing::ruleset(self, |nftables, _| listing::read(nftables))
     }
 }
 
@@ -198,6 +192,8 @@ const ATTEMPTS: u32 = 10;
 pub struct Client {
     connection: Connection,
     batch: Batch,
+    /// Listings are of this generation, and are tried once.
+    listed: Option<ShortGeneration>,
 }
 
 impl Client {
@@ -227,6 +223,7 @@ impl Client {
         Client {
             connection,
             batch: Batch::new(),
+            listed: None,
         }
     }
 
@@ -251,7 +248,8 @@ impl Client {
         listing::reset_rules(&mut self.connection, table, chain)
     }
 
-    /// The elements of a set; sets what they count to 0 (`nft reset set`, Linux 6.5).
+    /// The elements of a set; sets what they count to 0 (`nft reset set`, Linux 6.5). While the kernel adapts the size of a hash table
+    /// (see [`elements`](Nftables::elements)), elements may be missing, or returned again with 0.
     ///
     /// # Errors
     /// As [`reset_objects`](Self::reset_objects).
@@ -347,23 +345,23 @@ impl Nftables for Client {
     }
 
     fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
-        listing::tables(&mut self.connection, family)
+        listing::tables(&mut self.connection, self.listed, family)
     }
 
     fn chains(&mut self, table: &TableKey) -> Result<Vec<Chain>, Error> {
-        listing::chains(&mut self.connection, table)
+        listing::chains(&mut self.connection, self.listed, table)
     }
 
     fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
-        listing::rules(&mut self.connection, table, chain)
+        listing::rules(&mut self.connection, self.listed, table, chain)
     }
 
     fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
-        listing::sets(&mut self.connection, table)
+        listing::sets(&mut self.connection, self.listed, table)
     }
 
     fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
-        listing::elements(&mut self.connection, set)
+        listing::elements(&mut self.connection, self.listed, set)
     }
 
     fn find_elements(&mut self, elements: &Elements) -> Result<Vec<Option<Element>>, Error> {
@@ -371,11 +369,11 @@ impl Nftables for Client {
     }
 
     fn objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
-        listing::objects(&mut self.connection, table)
+        listing::objects(&mut self.connection, self.listed, table)
     }
 
     fn flowtables(&mut self, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
-        listing::flowtables(&mut self.connection, table)
+        listing::flowtables(&mut self.connection, self.listed, table)
     }
 
     fn table(&mut self, key: &TableKey) -> Result<Option<Table>, Error> {
@@ -388,5 +386,14 @@ impl Nftables for Client {
 
     fn set(&mut self, key: &SetKey) -> Result<Option<Set>, Error> {
         listing::set(&mut self.connection, key)
+    }
+
+    fn ruleset(&mut self) -> Result<Ruleset, Error> {
+        listing::ruleset(self, |client, generation| {
+            client.listed = Some(ShortGeneration::new(generation));
+            let ruleset = listing::read(client);
+            client.listed = None;
+            ruleset
+        })
     }
 }

@@ -1,9 +1,14 @@
 //! Other programs that change the ruleset, or keep a client from changing it.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{since, tools};
 use kernlink_nftables::{
-    Chain, DataType, Element, Elements, Error, Nftables, Operation, Set, Table, TableFlags, UserData, Value,
+    Chain, Client, DataType, Element, Elements, Error, Event, Expression, Item, Monitor, MonitorScope,
+    Nftables, ObjectData, Operation, Set, Table, TableFamily, TableFlags, TableKey, UserData, Value,
 };
 
 use crate::{client, listing, nft, table};
@@ -88,6 +93,10 @@ fn without_the_capability_every_operation_is_refused_at_once() {
                     .contains("CAP_NET_ADMIN")
             );
         }
+        assert!(client.tables(None).unwrap_err().is_permission_denied());
+        assert!(client.ruleset().unwrap_err().is_permission_denied());
+        let monitor = Monitor::open(MonitorScope::All, None).map(drop);
+        assert!(monitor.unwrap_err().is_permission_denied());
         return;
     }
     NetNs::new().run(|| {
@@ -189,5 +198,228 @@ fn a_transaction_of_many_megabytes_is_executed_as_a_whole() {
                 .count(),
             20_000
         );
+    });
+}
+
+/// Another program that replaces the elements of both sets of [`two_sets`], without a pause, while `read` runs.
+fn while_both_sets_are_replaced(read: impl FnOnce(&mut Client)) {
+    let end = AtomicBool::new(false);
+    let mut other = client();
+    let (mut reader, end) = (client(), &end);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for change in 1.. {
+                if end.load(Ordering::Relaxed) {
+                    break;
+                }
+                other.apply(&replace_both(change)).unwrap();
+            }
+        });
+        let _ended = ends_when_dropped(end);
+        read(&mut reader);
+    });
+}
+
+/// Sets `end` when it is dropped, also by a panic: the other thread ends then.
+fn ends_when_dropped(end: &AtomicBool) -> impl Drop + '_ {
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    End(end)
+}
+
+const IN_EACH: u32 = 300;
+
+fn two_sets() -> [Operation; 3] {
+    let set = |name| Operation::add(Set::new(table().set(name), &[DataType::Mark; 2]));
+    [Operation::add(Table::new(table())), set("a"), set("b")]
+}
+
+/// Replaces the elements of both sets by elements that begin with the number of the change.
+fn replace_both(change: u32) -> Vec<Operation> {
+    let key = |number: u32| [change.to_be_bytes(), number.to_be_bytes()].concat();
+    let elements = |name| Elements::new(table().set(name), (0..IN_EACH).map(|n| Element::new(&*key(n))));
+    let replace = |name| {
+        [
+            Operation::flush_set(table().set(name)),
+            Operation::add(elements(name)),
+        ]
+    };
+    [replace("a"), replace("b")].concat()
+}
+
+/// The changes that wrote the elements.
+fn changes(elements: &[Element]) -> BTreeSet<Vec<u8>> {
+    elements
+        .iter()
+        .map(|element| element.key.as_bytes()[..4].to_vec())
+        .collect()
+}
+
+#[test]
+fn elements_that_change_all_the_time_are_listed_as_they_were_at_one_time() {
+    NetNs::new().run(|| {
+        client().apply(&two_sets()).unwrap();
+        client().apply(&replace_both(0)).unwrap();
+        while_both_sets_are_replaced(|client| {
+            for _ in 0..2_000 {
+                match client.list_elements(&table().set("a")) {
+                    Ok(elements) => {
+                        assert_eq!(elements.len(), IN_EACH as usize);
+                        assert_eq!(changes(&elements).len(), 1);
+                    }
+                    Err(error) => assert!(
+                        matches!(error, Error::Interrupted { attempts: 10, .. }),
+                        "{error:?}"
+                    ),
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_ruleset_that_changes_all_the_time_is_listed_as_it_was_at_one_time() {
+    NetNs::new().run(|| {
+        client().apply(&two_sets()).unwrap();
+        client().apply(&replace_both(0)).unwrap();
+        while_both_sets_are_replaced(|client| {
+            for _ in 0..300 {
+                match client.ruleset() {
+                    Ok(ruleset) => {
+                        let sets = &ruleset.tables[0].sets;
+                        assert_eq!(sets[0].elements.len(), IN_EACH as usize);
+                        assert_eq!(changes(&sets[0].elements), changes(&sets[1].elements));
+                    }
+                    Err(error) => assert!(
+                        matches!(error, Error::Interrupted { attempts: 10, .. }),
+                        "{error:?}"
+                    ),
+                }
+            }
+        });
+        // A refused listing leaves the client usable.
+        let mut client = client();
+        assert_eq!(client.ruleset().unwrap().tables[0].sets.len(), 2);
+    });
+}
+
+#[test]
+fn a_table_that_is_deleted_while_the_ruleset_is_listed_is_in_the_listing_or_not() {
+    NetNs::new().run(|| {
+        let end = AtomicBool::new(false);
+        let (mut other, mut reader, end) = (client(), client(), &end);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while !end.load(Ordering::Relaxed) {
+                    other.apply(&two_sets()).unwrap();
+                    other.apply(&[Operation::delete(table())]).unwrap();
+                }
+            });
+            let _ended = ends_when_dropped(end);
+            for _ in 0..300 {
+                match reader.ruleset() {
+                    Ok(ruleset) => match &*ruleset.tables {
+                        [] => {}
+                        [table] => assert_eq!(table.sets.len(), 2),
+                        tables => panic!("{tables:?}"),
+                    },
+                    Err(error) => assert!(
+                        matches!(error, Error::Interrupted { attempts: 10, .. }),
+                        "{error:?}"
+                    ),
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn events_that_do_not_fit_the_receive_buffer_are_reported_as_lost() {
+    NetNs::new().run(|| {
+        let mut monitor = Monitor::open(MonitorScope::Changes, Some(Duration::ZERO)).unwrap();
+        monitor.set_receive_buffer(4 << 10).unwrap();
+        client().apply(&two_sets()).unwrap();
+        for change in 0..20 {
+            client().apply(&replace_both(change)).unwrap();
+        }
+        let events: Vec<Event> = monitor.by_ref().map(Result::unwrap).collect();
+        assert!(events.contains(&Event::Overrun), "{}", events.len());
+        // The monitor receives later events.
+        client()
+            .apply(&[Operation::add(Chain::new(table().chain("later")))])
+            .unwrap();
+        let later: Vec<Event> = monitor.map(Result::unwrap).collect();
+        assert!(
+            matches!(&*later, [Event::Added(Item::Chain(chain)), Event::Generation(_)] if &*chain.key.name == "later"),
+            "{later:?}"
+        );
+    });
+}
+
+/// What `nft` counted in this listing.
+fn counted(listing: &str) -> Vec<u64> {
+    let after = |text: &str| text.split_whitespace().next().unwrap().parse().unwrap();
+    listing.split("packets ").skip(1).map(after).collect()
+}
+
+#[test]
+fn a_reset_returns_what_was_counted_and_sets_it_to_zero() {
+    since!(6, 5);
+    NetNs::new().run(|| {
+        nft("table ip t {
+                 counter web { packets 7 bytes 9; }
+                 quota most { over 25 mbytes used 9 bytes; }
+                 set s { type inet_service; counter; elements = { 80 counter packets 5 bytes 6, 81 counter packets 3 bytes 4 }; }
+                 chain a { counter packets 3 bytes 4; }
+                 chain b { counter packets 1 bytes 2; }
+             }
+             table ip other {
+                 counter web { packets 70 bytes 90; }
+                 chain a { counter packets 30 bytes 40; }
+             }");
+        let mut client = client();
+        let objects = client.reset_objects(&table()).unwrap();
+        assert_eq!(objects.len(), 2);
+        assert!(
+            objects.iter().any(|object| {
+                matches!(&object.data, ObjectData::Counter(counter) if (counter.packets, counter.bytes) == (7, 9))
+            }),
+            "{objects:?}"
+        );
+        let rules = client.reset_rules(&table(), Some("a")).unwrap();
+        assert!(
+            matches!(&*rules[0].expressions, [Expression::Counter(counter)] if counter.packets == 3),
+            "{rules:?}"
+        );
+        assert_eq!(rules.len(), 1);
+        // Another chain and another table are not reset.
+        assert_eq!(counted(&tools::must("nft", &["list", "chain", "ip", "t", "a"])), [0]);
+        assert_eq!(counted(&tools::must("nft", &["list", "chain", "ip", "t", "b"])), [1]);
+        assert_eq!(counted(&tools::must("nft", &["list", "table", "ip", "other"])), [70, 30]);
+        assert_eq!(client.reset_rules(&table(), None).unwrap().len(), 2);
+        let mut elements = client.reset_elements(&table().set("s")).unwrap();
+        elements.sort_by(|one, other| one.key.cmp(&other.key));
+        let packets = |elements: &[Element]| -> Vec<u64> {
+            let expressions = elements.iter().flat_map(|element| &element.expressions);
+            expressions
+                .map(|expression| match expression {
+                    Expression::Counter(counter) => counter.packets,
+                    other => panic!("{other:?}"),
+                })
+                .collect()
+        };
+        assert_eq!(packets(&elements), [5, 3]);
+        let again = client.reset_elements(&table().set("s")).unwrap();
+        assert_eq!(packets(&again), [0, 0]);
+        let listed = tools::must("nft", &["list", "table", "ip", "t"]);
+        assert_eq!(counted(&listed), [0; 5], "{listed}");
+        // Something that does not exist.
+        let missing = TableKey::new(TableFamily::Ip, "missing");
+        assert_eq!(client.reset_objects(&missing), Ok(vec![]));
+        assert_eq!(client.reset_rules(&missing, None), Ok(vec![]));
     });
 }

@@ -1,5 +1,9 @@
 //! Reading.
 
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
 use kernlink_netlink::{AttributeWriter, Batch, Connection, Errno, Message, Reply, netfilter};
 
 use super::{ATTEMPTS, ElementIter, Nftables};
@@ -56,14 +60,46 @@ fn one<T>(
     or_empty(found).map(|found| found.into_iter().next())
 }
 
+/// The generation of a ruleset as its messages have it: the low 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShortGeneration(u16);
+
+impl ShortGeneration {
+    pub(super) fn new(generation: u32) -> Self {
+        ShortGeneration(generation as u16)
+    }
+
+    fn of(message: &Message<'_>) -> Result<Self, NetlinkError> {
+        netfilter::Header::from_bytes(message.payload).map(|header| ShortGeneration(header.resource))
+    }
+
+    /// An error if the message is of another generation.
+    fn check(self, message: &Message<'_>) -> Result<(), NetlinkError> {
+        match ShortGeneration::of(message)? == self {
+            true => Ok(()),
+            false => Err(INTERRUPTED),
+        }
+    }
+}
+
+const INTERRUPTED: NetlinkError = NetlinkError::DumpInterrupted { attempts: 1 };
+
+/// With a generation, the listing is of this one and is tried once.
 fn dump<T>(
     connection: &mut Connection,
+    generation: Option<ShortGeneration>,
     command: u8,
     write: impl Fn(&mut AttributeWriter<'_>),
     decode: impl Fn(&Message<'_>) -> Result<Option<T>, NetlinkError>,
 ) -> Result<Vec<T>, NetlinkError> {
-    let listed = connection.dump_all(wire::message_type(command), 0, write, |message| decode(&message));
-    or_empty(listed)
+    let Some(generation) = generation else {
+        let listed = connection.dump_all(wire::message_type(command), 0, write, |message| decode(&message));
+        return or_empty(listed);
+    };
+    dump_once(connection, command, write, |message| {
+        generation.check(message)?;
+        decode(message)
+    })
 }
 
 /// As [`dump`], without another attempt after a change: it would miss what the first one reset.
@@ -105,15 +141,12 @@ pub(super) fn reset_rules(
 }
 
 pub(super) fn reset_elements(connection: &mut Connection, set: &SetKey) -> Result<Vec<Element>, Error> {
+    let first = Cell::new(None);
     let lists = dump_once(
         connection,
         NFT_MSG_GETSETELEM_RESET,
         |writer| wire::encode_set_of_elements(writer, set),
-        |message| {
-            ElementList::decode(message)?
-                .collect::<Result<Vec<_>, _>>()
-                .map(Some)
-        },
+        |message| elements_of(message, &first).map(Some),
     );
     let lists = lists.map_err(failed(format!("reset elements of set {set}")))?;
     Ok(lists.into_iter().flatten().collect())
@@ -127,9 +160,14 @@ pub(super) fn generation(connection: &mut Connection) -> Result<u32, Error> {
         .map_err(failed("read the generation of the ruleset"))
 }
 
-pub(super) fn tables(connection: &mut Connection, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+pub(super) fn tables(
+    connection: &mut Connection,
+    generation: Option<ShortGeneration>,
+    family: Option<TableFamily>,
+) -> Result<Vec<Table>, Error> {
     dump(
         connection,
+        generation,
         NFT_MSG_GETTABLE,
         |writer| wire::header(writer, family.unwrap_or(TableFamily::Unknown(0))),
         |message| wire::decode_table(message).map(Some),
@@ -138,9 +176,14 @@ pub(super) fn tables(connection: &mut Connection, family: Option<TableFamily>) -
 }
 
 /// The kernel ignores the table, and lists the chains of all tables of the family.
-pub(super) fn chains(connection: &mut Connection, table: &TableKey) -> Result<Vec<Chain>, Error> {
+pub(super) fn chains(
+    connection: &mut Connection,
+    generation: Option<ShortGeneration>,
+    table: &TableKey,
+) -> Result<Vec<Chain>, Error> {
     dump(
         connection,
+        generation,
         NFT_MSG_GETCHAIN,
         |writer| wire::header(writer, table.family),
         |message| wire::decode_chain(message).map(|chain| (chain.key.table == *table).then_some(chain)),
@@ -150,11 +193,13 @@ pub(super) fn chains(connection: &mut Connection, table: &TableKey) -> Result<Ve
 
 pub(super) fn rules(
     connection: &mut Connection,
+    generation: Option<ShortGeneration>,
     table: &TableKey,
     chain: Option<&str>,
 ) -> Result<Vec<Rule>, Error> {
     dump(
         connection,
+        generation,
         NFT_MSG_GETRULE,
         |writer| wire::encode_rules_of(writer, table, chain),
         |message| wire::decode_rule(message).map(Some),
@@ -162,34 +207,46 @@ pub(super) fn rules(
     .map_err(failed(format!("list rules of {table}")))
 }
 
-pub(super) fn sets(connection: &mut Connection, table: &TableKey) -> Result<Vec<Set>, Error> {
+pub(super) fn sets(
+    connection: &mut Connection,
+    generation: Option<ShortGeneration>,
+    table: &TableKey,
+) -> Result<Vec<Set>, Error> {
     let write = |writer: &mut AttributeWriter<'_>| {
         wire::header(writer, table.family);
         writer.string(NFTA_SET_TABLE, &table.name);
     };
-    dump(connection, NFT_MSG_GETSET, write, |message| {
+    dump(connection, generation, NFT_MSG_GETSET, write, |message| {
         wire::decode_set(message).map(Some)
     })
     .map_err(failed(format!("list sets of {table}")))
 }
 
-pub(super) fn objects(connection: &mut Connection, table: &TableKey) -> Result<Vec<Object>, Error> {
+pub(super) fn objects(
+    connection: &mut Connection,
+    generation: Option<ShortGeneration>,
+    table: &TableKey,
+) -> Result<Vec<Object>, Error> {
     let write = |writer: &mut AttributeWriter<'_>| {
         wire::header(writer, table.family);
         writer.string(NFTA_OBJ_TABLE, &table.name);
     };
-    dump(connection, NFT_MSG_GETOBJ, write, |message| {
+    dump(connection, generation, NFT_MSG_GETOBJ, write, |message| {
         wire::decode_object(message).map(|object| (object.key.table == *table).then_some(object))
     })
     .map_err(failed(format!("list objects of {table}")))
 }
 
-pub(super) fn flowtables(connection: &mut Connection, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
+pub(super) fn flowtables(
+    connection: &mut Connection,
+    generation: Option<ShortGeneration>,
+    table: &TableKey,
+) -> Result<Vec<Flowtable>, Error> {
     let write = |writer: &mut AttributeWriter<'_>| {
         wire::header(writer, table.family);
         writer.string(NFTA_FLOWTABLE_TABLE, &table.name);
     };
-    dump(connection, NFT_MSG_GETFLOWTABLE, write, |message| {
+    dump(connection, generation, NFT_MSG_GETFLOWTABLE, write, |message| {
         wire::decode_flowtable(message).map(|flowtable| (flowtable.key.table == *table).then_some(flowtable))
     })
     .map_err(failed(format!("list flowtables of {table}")))
@@ -210,19 +267,28 @@ pub(super) fn set(connection: &mut Connection, key: &SetKey) -> Result<Option<Se
     one(connection, NFT_MSG_GETSET, write, wire::decode_set).map_err(failed(format!("read set {key}")))
 }
 
-/// The kernel does not report changes during a dump of elements as `NLM_F_DUMP_INTR`, but each of its messages has the low 16 bits
-/// of the generation.
-pub(super) fn elements<'a>(connection: &'a mut Connection, set: &SetKey) -> Result<ElementIter<'a>, Error> {
+/// The elements in a message. The kernel does not report changes during a dump of elements as `NLM_F_DUMP_INTR`, so its messages must be of
+/// one generation, that of the first one.
+fn elements_of(
+    message: &Message<'_>,
+    first: &Cell<Option<ShortGeneration>>,
+) -> Result<Vec<Element>, NetlinkError> {
+    match first.get() {
+        Some(generation) => generation.check(message)?,
+        None => first.set(Some(ShortGeneration::of(message)?)),
+    }
+    ElementList::decode(message)?.collect()
+}
+
+/// With a generation, the elements are of this one.
+pub(super) fn elements<'a>(
+    connection: &'a mut Connection,
+    generation: Option<ShortGeneration>,
+    set: &SetKey,
+) -> Result<ElementIter<'a>, Error> {
     let attempt: Box<str> = format!("list elements of set {set}").into();
-    let mut generation = None;
-    let decode = move |message: Message<'_>| {
-        let resource = netfilter::Header::from_bytes(message.payload)?.resource;
-        if *generation.get_or_insert(resource) != resource {
-            return Err(NetlinkError::DumpInterrupted { attempts: 1 });
-        }
-        let elements: Result<Vec<Element>, NetlinkError> = ElementList::decode(&message)?.collect();
-        elements.map(Some)
-    };
+    let first = Cell::new(generation);
+    let decode = move |message: Message<'_>| elements_of(&message, &first).map(Some);
     let message_type = wire::message_type(NFT_MSG_GETSETELEM);
     let dump = connection
         .dump(
@@ -306,11 +372,64 @@ pub(super) fn find_elements(
     Ok(found)
 }
 
-pub(super) fn ruleset(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset, Error> {
+pub(super) fn list_elements(
+    nftables: &mut (impl Nftables + ?Sized),
+    set: &SetKey,
+) -> Result<Vec<Element>, Error> {
+    let mut generation = nftables.generation()?;
     for _ in 0..ATTEMPTS {
-        let generation = nftables.generation()?;
-        match read(nftables) {
-            Ok(ruleset) if nftables.generation()? == generation => return Ok(ruleset),
+        let elements = list_once(nftables, set);
+        let before = std::mem::replace(&mut generation, nftables.generation()?);
+        match elements {
+            // A change within one message of the kernel is noticed only by this.
+            Ok(_) if generation != before => {}
+            Err(Error::Interrupted { .. }) => {}
+            elements => return elements,
+        }
+    }
+    Err(interrupted_elements(set, ATTEMPTS))
+}
+
+/// The elements of a set, by one attempt.
+///
+/// The kernel adapts the size of a hash table some time after elements were added or deleted. A dump then begins again, or continues at another
+/// position, in one generation. It returns as many elements as the set has at least, so elements are missing only if others are returned
+/// twice.
+fn list_once(nftables: &mut (impl Nftables + ?Sized), set: &SetKey) -> Result<Vec<Element>, Error> {
+    let elements: Result<Vec<Element>, Error> = nftables.elements(set)?.collect();
+    match elements {
+        Ok(elements) if has_duplicates(&elements) => Err(interrupted_elements(set, 1)),
+        elements => elements,
+    }
+}
+
+fn interrupted_elements(set: &SetKey, attempts: u32) -> Error {
+    Error::Interrupted {
+        attempt: format!("list elements of set {set}").into(),
+        attempts,
+    }
+}
+
+/// Whether two elements are the same. Their hashes are compared: if those of others are equal by chance, the next attempt has other ones.
+fn has_duplicates(elements: &[Element]) -> bool {
+    let hasher = RandomState::new();
+    let hash = |element: &Element| hasher.hash_one((&element.key, &element.key_end, element.flags));
+    let mut hashes: Vec<u64> = elements.iter().map(hash).collect();
+    hashes.sort_unstable();
+    hashes.windows(2).any(|pair| pair.first() == pair.last())
+}
+
+/// `read` reads a ruleset once, of a generation if it can.
+pub(super) fn ruleset<N: Nftables + ?Sized>(
+    nftables: &mut N,
+    read: impl Fn(&mut N, u32) -> Result<Ruleset, Error>,
+) -> Result<Ruleset, Error> {
+    let mut generation = nftables.generation()?;
+    for _ in 0..ATTEMPTS {
+        let ruleset = read(nftables, generation);
+        let before = std::mem::replace(&mut generation, nftables.generation()?);
+        match ruleset {
+            Ok(ruleset) if generation == before => return Ok(ruleset),
             Ok(_) | Err(Error::Interrupted { .. }) => {}
             // A set that was deleted after it was listed.
             Err(error) if error.is_not_found() => {}
@@ -323,28 +442,25 @@ pub(super) fn ruleset(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset
     })
 }
 
-fn read(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset, Error> {
+/// Reads each listing once, apart from what the implementation repeats itself.
+pub(super) fn read(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset, Error> {
     let mut ruleset = Ruleset::default();
     for table in nftables.tables(None)? {
         let mut contents = TableContents::new(table);
         let key = &contents.table.key;
         contents.objects = nftables.objects(key)?;
         for set in nftables.sets(key)? {
-            let elements = nftables.list_elements(&set.key)?;
+            let elements = list_once(nftables, &set.key)?;
             contents.sets.push(SetContents::new(set, elements));
         }
         contents.flowtables = nftables.flowtables(key)?;
-        let chains = nftables.chains(key)?;
-        contents.chains.extend(
-            chains
-                .into_iter()
-                .map(|chain| ChainContents::new(chain, Vec::new())),
-        );
+        let mut rules: HashMap<ChainKey, Vec<Rule>> = HashMap::new();
         for rule in nftables.rules(key, None)? {
-            let mut chains = contents.chains.iter_mut();
-            if let Some(chain) = chains.find(|contents| contents.chain.key == rule.chain) {
-                chain.rules.push(rule);
-            }
+            rules.entry(rule.chain.clone()).or_default().push(rule);
+        }
+        for chain in nftables.chains(key)? {
+            let rules = rules.remove(&chain.key).unwrap_or_default();
+            contents.chains.push(ChainContents::new(chain, rules));
         }
         ruleset.tables.push(contents);
     }
