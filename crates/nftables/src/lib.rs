@@ -55,6 +55,7 @@ pub use fake::{Fake, Packet, PacketFate, PacketOutcome};
 pub use flowtable::{Flowtable, FlowtableFlags, FlowtableKey};
 pub use generation::Generation;
 pub use kernlink_base::{Family, Protocol};
+pub use notation::Commands;
 pub use object::{
     ConnectionExpectation, ConnectionTimeout, Helper, HostU32, Object, ObjectData, ObjectKey, ObjectKind,
     SecurityMark, Timeouts,

@@ -17,7 +17,7 @@ use crate::set::{MapData, Set, SetFlags};
 use crate::table_family::TableFamily;
 use crate::uapi::{NFPROTO_IPV4, NFPROTO_IPV6};
 use crate::value::Value;
-use crate::verdict::Verdict;
+use crate::verdict::{Data, Verdict};
 
 /// Builds a rule. Methods that load a field of the packet append it to the key; the next comparison, lookup or change of a set uses the
 /// whole key. Registers are chosen by the builder.
@@ -454,6 +454,13 @@ impl RuleBuilder {
         self.step("set mark", Meta::new(MetaKey::Mark, register))
             .step("set mark", change)
             .step("set mark", MetaSet::new(MetaKey::Mark, register))
+    }
+
+    /// Traces the packet from here on: a [`Monitor`](crate::Monitor) receives each rule that it meets (`meta nftrace set 1`).
+    pub fn trace(self) -> Self {
+        let register = Register::data(VALUES);
+        self.step("trace", Immediate::new(register, Data::Value(Value::new(&[1]))))
+            .step("trace", MetaSet::new(MetaKey::Trace, register))
     }
 
     /// Counts packets and bytes.

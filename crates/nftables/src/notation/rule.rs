@@ -6,6 +6,7 @@ use super::set;
 use super::value::{Quoted, duration, field};
 use crate::data_type::DataType;
 use crate::element::Element;
+use crate::expression::lengths::ct_length;
 use crate::expression::{
     BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, FibFlags, FibResult, InvertFlags,
     LimitKind, LogFlags, LookupFlags, MetaKey, NatFlags, NatKind, NumberGeneratorKind, PayloadBase,
@@ -315,14 +316,16 @@ impl Printer<'_> {
                 let source = self.key(meta.source, 1)?.first()?.assigned(data_type);
                 self.say(format!("{text} set {source}"))
             }
-            Expression::ConnectionTracking(ct) if ct.direction.is_none() => {
-                let (name, data_type) = ct_field(ct.key)?;
-                self.loaded(ct.destination, format!("ct {name}"), data_type, 4)
+            Expression::ConnectionTracking(ct) => {
+                let (data_type, length) = ct_field(ct.key, self.family)?;
+                let name = ct_name(ct.key, ct.direction)?;
+                self.loaded(ct.destination, name, data_type, length)
             }
-            Expression::ConnectionTrackingSet(ct) if ct.direction.is_none() => {
-                let (name, data_type) = ct_field(ct.key)?;
+            Expression::ConnectionTrackingSet(ct) => {
+                let (data_type, _) = ct_field(ct.key, self.family)?;
                 let source = self.key(ct.source, 1)?.first()?.assigned(data_type);
-                self.say(format!("ct {name} set {source}"))
+                let name = ct_name(ct.key, ct.direction)?;
+                self.say(format!("{name} set {source}"))
             }
             Expression::Fib(fib) => {
                 let names = [
@@ -674,11 +677,45 @@ fn meta_field(key: MetaKey) -> Option<(String, DataType)> {
     })
 }
 
-fn ct_field(key: ConnectionTrackingKey) -> Option<(&'static str, DataType)> {
-    Some(match key {
-        ConnectionTrackingKey::State => ("state", DataType::ConnectionState),
-        ConnectionTrackingKey::Status => ("status", DataType::ConnectionStatus),
-        ConnectionTrackingKey::Mark => ("mark", DataType::Mark),
-        _ => return None,
+/// A property of a connection with the direction that it is of.
+fn ct_name(key: ConnectionTrackingKey, direction: Option<u8>) -> Option<String> {
+    Some(match direction {
+        None => format!("ct {key}"),
+        Some(0) => format!("ct original {key}"),
+        Some(1) => format!("ct reply {key}"),
+        Some(_) => return None,
     })
+}
+
+/// The type and the length of a property of a connection.
+fn ct_field(key: ConnectionTrackingKey, family: TableFamily) -> Option<(DataType, u32)> {
+    let data_type = match (key, family) {
+        (ConnectionTrackingKey::State, _) => DataType::ConnectionState,
+        (ConnectionTrackingKey::Status, _) => DataType::ConnectionStatus,
+        (ConnectionTrackingKey::Mark, _) => DataType::Mark,
+        (ConnectionTrackingKey::Direction, _) => DataType::ConnectionDirection,
+        (ConnectionTrackingKey::NetworkProtocol, _) => DataType::NetworkProtocol,
+        (ConnectionTrackingKey::Protocol, _) => DataType::Protocol,
+        (ConnectionTrackingKey::SourcePort | ConnectionTrackingKey::DestinationPort, _) => DataType::Service,
+        (ConnectionTrackingKey::SourceIp | ConnectionTrackingKey::DestinationIp, _)
+        | (ConnectionTrackingKey::Source | ConnectionTrackingKey::Destination, TableFamily::Ip) => {
+            DataType::Ipv4Address
+        }
+        (ConnectionTrackingKey::SourceIp6 | ConnectionTrackingKey::DestinationIp6, _)
+        | (ConnectionTrackingKey::Source | ConnectionTrackingKey::Destination, TableFamily::Ip6) => {
+            DataType::Ipv6Address
+        }
+        // Numbers in the byte order of the host.
+        (
+            ConnectionTrackingKey::Packets
+            | ConnectionTrackingKey::Bytes
+            | ConnectionTrackingKey::AveragePacket
+            | ConnectionTrackingKey::Zone
+            | ConnectionTrackingKey::Id,
+            _,
+        ) => DataType::UserId,
+        _ => return None,
+    };
+    let length = ct_length(key).or(data_type.length())?;
+    Some((data_type, length))
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::rule::{Context, bytes};
-use super::set::{elements, write_definition};
+use super::object;
+use super::priority::priority;
+use super::rule::Context;
+use super::set::{definition, elements};
 use super::value::Quoted;
-use crate::chain::{BaseChain, Hook};
-use crate::expression::Expression;
-use crate::object::{Object, ObjectData};
+use crate::chain::{BaseChain, ChainFlags};
 use crate::rule::Rule;
 use crate::ruleset::{ChainContents, Ruleset, SetContents, TableContents};
 use crate::set::SetFlags;
@@ -30,18 +30,9 @@ impl fmt::Display for TableContents {
         if let Some(comment) = self.table.comment() {
             writeln!(f, "\tcomment {}", Quoted(comment))?;
         }
-        let flags = [
-            (TableFlags::DORMANT, "dormant"),
-            (TableFlags::OWNER, "owner"),
-            (TableFlags::PERSIST, "persist"),
-        ];
-        let flags: Vec<&str> = flags
-            .iter()
-            .filter(|(flag, _)| self.table.flags.contains(*flag))
-            .map(|(_, name)| *name)
-            .collect();
+        let flags = table_flags(self.table.flags);
         if !flags.is_empty() {
-            writeln!(f, "\tflags {}", flags.join(","))?;
+            writeln!(f, "\tflags {flags}")?;
             is_first = false;
         }
         let mut separate = |f: &mut fmt::Formatter<'_>| {
@@ -53,7 +44,8 @@ impl fmt::Display for TableContents {
         };
         for object in &self.objects {
             separate(f)?;
-            write_object(f, object)?;
+            writeln!(f, "\t{} {} {{", object.key.kind, object.key.name)?;
+            write_lines(f, &object::object(object))?;
         }
         for contents in self
             .sets
@@ -66,12 +58,7 @@ impl fmt::Display for TableContents {
         for flowtable in &self.flowtables {
             separate(f)?;
             writeln!(f, "\tflowtable {} {{", flowtable.key.name)?;
-            writeln!(
-                f,
-                "\t\thook ingress priority {}",
-                priority(TableFamily::Netdev, Hook::Ingress, flowtable.priority)
-            )?;
-            writeln!(f, "\t\tdevices = {{ {} }}\n\t}}", flowtable.devices.join(", "))?;
+            write_lines(f, &object::flowtable(flowtable))?;
         }
         for contents in self
             .chains
@@ -85,15 +72,30 @@ impl fmt::Display for TableContents {
     }
 }
 
+/// The names of flags, with commas between them.
+pub(super) fn table_flags(flags: TableFlags) -> String {
+    let names = [
+        (TableFlags::DORMANT, "dormant"),
+        (TableFlags::OWNER, "owner"),
+        (TableFlags::PERSIST, "persist"),
+    ];
+    let names = names.iter().filter(|(flag, _)| flags.contains(*flag));
+    names.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+}
+
+/// The lines between braces, and the closing one.
+fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[String]) -> fmt::Result {
+    lines.iter().try_for_each(|line| writeln!(f, "\t\t{line}"))?;
+    f.write_str("\t}\n")
+}
+
 fn write_set(f: &mut fmt::Formatter<'_>, contents: &SetContents, context: &Context<'_>) -> fmt::Result {
     let kind = if contents.set.is_map() { "map" } else { "set" };
     writeln!(f, "\t{kind} {} {{", contents.set.key.name)?;
-    write_definition(f, &contents.set, context)?;
+    let mut lines = definition(&contents.set, context);
     let elements = elements(&contents.set, &contents.elements, context);
-    if !elements.is_empty() {
-        writeln!(f, "\t\telements = {{ {} }}", elements.join(", "))?;
-    }
-    f.write_str("\t}\n")
+    lines.extend((!elements.is_empty()).then(|| format!("elements = {{ {} }}", elements.join(", "))));
+    write_lines(f, &lines)
 }
 
 fn write_chain(f: &mut fmt::Formatter<'_>, contents: &ChainContents, context: &Context<'_>) -> fmt::Result {
@@ -106,6 +108,9 @@ fn write_chain(f: &mut fmt::Formatter<'_>, contents: &ChainContents, context: &C
         f.write_str("\t\t")?;
         write_base(f, chain.key.table.family, base)?;
         f.write_str("\n")?;
+    }
+    if chain.flags.contains(ChainFlags::HARDWARE_OFFLOAD) {
+        f.write_str("\t\tflags offload\n")?;
     }
     for rule in &contents.rules {
         writeln!(f, "\t\t{}", context.rule(rule))?;
@@ -125,71 +130,6 @@ pub(super) fn write_base(f: &mut fmt::Formatter<'_>, family: TableFamily, base: 
         Some(policy) => write!(f, " policy {policy};"),
         None => Ok(()),
     }
-}
-
-/// The name of a priority, with the difference to it if that is small.
-fn priority(family: TableFamily, hook: Hook, priority: i32) -> String {
-    let names: &[(i32, &str)] = match family {
-        TableFamily::Ip | TableFamily::Ip6 | TableFamily::Inet => &[
-            (-300, "raw"),
-            (-150, "mangle"),
-            (-100, "dstnat"),
-            (0, "filter"),
-            (50, "security"),
-            (100, "srcnat"),
-        ],
-        TableFamily::Arp | TableFamily::Netdev => &[(0, "filter")],
-        TableFamily::Bridge => &[(-300, "dstnat"), (-200, "filter"), (100, "out"), (300, "srcnat")],
-        TableFamily::Unknown(_) => &[],
-    };
-    let is_valid = |name: &str| match (family, name) {
-        (_, "dstnat") => {
-            matches!(hook, Hook::Prerouting | Hook::Output)
-                && (hook == Hook::Prerouting || family == TableFamily::Bridge)
-        }
-        (_, "srcnat") => hook == Hook::Postrouting,
-        (TableFamily::Bridge, "out") => hook == Hook::Output,
-        _ => true,
-    };
-    let near = names
-        .iter()
-        .filter(|(_, name)| is_valid(name))
-        .find(|(number, _)| (number - priority).abs() <= 10);
-    match near {
-        Some((number, name)) if *number == priority => (*name).to_owned(),
-        Some((number, name)) if priority > *number => format!("{name} + {}", priority - number),
-        Some((number, name)) => format!("{name} - {}", number - priority),
-        None => priority.to_string(),
-    }
-}
-
-fn write_object(f: &mut fmt::Formatter<'_>, object: &Object) -> fmt::Result {
-    writeln!(f, "\t{} {} {{", object.key.kind, object.key.name)?;
-    if let Some(comment) = object.comment() {
-        writeln!(f, "\t\tcomment {}", Quoted(comment))?;
-    }
-    let context = Context::default();
-    let text = |expression: Expression, prefix: &str| {
-        let text = context.expression(&expression);
-        text.strip_prefix(prefix).map(str::to_owned).unwrap_or(text)
-    };
-    match &object.data {
-        ObjectData::Counter(counter) => {
-            writeln!(f, "\t\tpackets {} bytes {}", counter.packets, counter.bytes)?
-        }
-        ObjectData::Quota(quota) => {
-            let over = if quota.flags.contains(crate::QuotaFlags::INVERT) {
-                "over "
-            } else {
-                ""
-            };
-            let (number, unit) = bytes(quota.bytes);
-            writeln!(f, "\t\t{over}{number} {unit}")?;
-        }
-        ObjectData::Limit(limit) => writeln!(f, "\t\t{}", text(limit.clone().into(), "limit "))?,
-        data => writeln!(f, "\t\t[ {data:?} ]")?,
-    }
-    f.write_str("\t}\n")
 }
 
 /// The statements of the rule as `nft` lists them. Fields of sets need the set, so rules with lookups print better as part of

@@ -2,8 +2,6 @@
 
 // Circle of imports: elements have expressions, and rules have anonymous sets.
 
-use std::fmt;
-
 use super::rule::Context;
 use super::value::{Quoted, duration, fields, range, value};
 use crate::data_type::{DataType, DataTypes};
@@ -14,21 +12,18 @@ use crate::value::Value;
 use crate::verdict::Data;
 
 /// The lines of a set between its braces, without the elements.
-pub(super) fn write_definition(f: &mut fmt::Formatter<'_>, set: &Set, context: &Context<'_>) -> fmt::Result {
-    write!(f, "\t\ttype {}", set.key_types)?;
-    match set.data {
-        None => {}
-        Some(MapData::Values { types, .. }) => write!(f, " : {types}")?,
-        Some(MapData::Verdicts) => f.write_str(" : verdict")?,
-        Some(MapData::Objects(kind)) => write!(f, " : {kind}")?,
-    }
-    f.write_str("\n")?;
+pub(super) fn definition(set: &Set, context: &Context<'_>) -> Vec<String> {
+    let data = match set.data {
+        None => String::new(),
+        Some(MapData::Values { types, .. }) => format!(" : {types}"),
+        Some(MapData::Verdicts) => " : verdict".to_owned(),
+        Some(MapData::Objects(kind)) => format!(" : {kind}"),
+    };
+    let mut lines = vec![format!("type {}{data}", set.key_types)];
     if set.policy == SetPolicy::Memory {
-        f.write_str("\t\tpolicy memory\n")?;
+        lines.push("policy memory".to_owned());
     }
-    if let Some(size) = set.size {
-        writeln!(f, "\t\tsize {size}")?;
-    }
+    lines.extend(set.size.map(|size| format!("size {size}")));
     let flags = [
         (SetFlags::CONSTANT, "constant"),
         (SetFlags::INTERVAL, "interval"),
@@ -45,22 +40,14 @@ pub(super) fn write_definition(f: &mut fmt::Formatter<'_>, set: &Set, context: &
         .filter(|(flag, _)| is_printed(*flag))
         .map(|(_, name)| *name)
         .collect();
-    if !flags.is_empty() {
-        writeln!(f, "\t\tflags {}", flags.join(","))?;
-    }
-    for expression in &set.expressions {
-        writeln!(f, "\t\t{}", context.expression(expression))?;
-    }
-    if let Some(timeout) = set.timeout {
-        writeln!(f, "\t\ttimeout {}", duration(timeout))?;
-    }
-    if let Some(interval) = set.collection_interval {
-        writeln!(f, "\t\tgc-interval {}", duration(interval))?;
-    }
-    if let Some(comment) = set.comment() {
-        writeln!(f, "\t\tcomment {}", Quoted(comment))?;
-    }
-    Ok(())
+    lines.extend((!flags.is_empty()).then(|| format!("flags {}", flags.join(","))));
+    let expressions = set.expressions.iter();
+    lines.extend(expressions.map(|expression| context.expression(expression)));
+    lines.extend(set.timeout.map(|timeout| format!("timeout {}", duration(timeout))));
+    let interval = set.collection_interval;
+    lines.extend(interval.map(|interval| format!("gc-interval {}", duration(interval))));
+    lines.extend(set.comment().map(|comment| format!("comment {}", Quoted(comment))));
+    lines
 }
 
 /// The elements of a set in the notation of `nft`. Ranges that the kernel has as two elements are one.
@@ -143,7 +130,7 @@ fn predecessor(value: &Value) -> Value {
 }
 
 /// What follows the key of an element.
-fn attributes(set: &Set, element: &Element, context: &Context<'_>) -> String {
+pub(super) fn attributes(set: &Set, element: &Element, context: &Context<'_>) -> String {
     let mut text = String::new();
     if let Some(timeout) = element.timeout {
         text += &format!(" timeout {}", duration(timeout));

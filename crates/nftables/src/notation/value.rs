@@ -64,6 +64,11 @@ pub(super) fn field(data_type: DataType, bytes: &[u8]) -> String {
                 (512, "dying"),
             ],
         ),
+        (DataType::ConnectionDirection, 1) => match *bytes {
+            [0] => "original".into(),
+            [1] => "reply".into(),
+            _ => network(),
+        },
         (DataType::AddressType, 4) => match host().as_str() {
             "0" => "unspec".into(),
             "1" => "unicast".into(),
@@ -146,6 +151,14 @@ pub(super) fn value(types: DataTypes, value: &Value) -> String {
         .map(|(data_type, bytes)| field(*data_type, bytes))
         .collect();
     fields.join(" . ")
+}
+
+impl DataTypes {
+    /// A value of these types as `nft` prints it, such as `192.0.2.1 . tcp . 80`.
+    #[must_use]
+    pub fn format(self, value: &Value) -> String {
+        self::value(self, value)
+    }
 }
 
 /// A range of one field: a prefix if it is one.
