@@ -1,5 +1,8 @@
 //! Notifications of nf_tables: which chains changed, and the end of each transaction. Tables that belong to a connection
 //! ([`nf_tables.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netfilter/nf_tables.h)).
+//!
+//! The crate `kernlink-nftables` has all objects and events of nf_tables. This module is for programs that use iptables over nf_tables,
+//! need no more than this, and must not depend on that crate: those that watch the chains of `iptables-nft`.
 
 use std::time::Duration;
 

@@ -1,12 +1,15 @@
 //! Changes of the ruleset and traces of packets, as they happen.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kernlink_netlink::{Events as NetlinkEvents, Message, Namespace, Protocol, Subscription, netfilter};
 
 use crate::element::Elements;
 use crate::error::Error;
+use crate::event_filter::EventFilter;
 use crate::generation::Generation;
 use crate::operation::Item;
 use crate::table_family::TableFamily;
@@ -37,12 +40,43 @@ pub enum Event {
 
 /// Receives events (`nft monitor`, `nft monitor trace`). Iterate over it; `next` returns `None` after the timeout and may be called
 /// again.
-#[derive(Debug)]
 pub struct Monitor {
     events: NetlinkEvents<Event, Decode>,
+    filter: Arc<Mutex<Filtering>>,
 }
 
-type Decode = fn(Message<'_>) -> Result<Option<Event>, kernlink_netlink::Error>;
+type Decode = Box<dyn FnMut(Message<'_>) -> Result<Option<Event>, kernlink_netlink::Error> + Send + Sync>;
+
+/// What the monitor and the decoder of its events share.
+#[derive(Debug, Default)]
+struct Filtering {
+    filter: EventFilter,
+    /// Whether the end of the current transaction is returned although none of its changes were.
+    is_end_returned: bool,
+    /// Whether a change of the current transaction was returned.
+    is_changed: bool,
+}
+
+impl Filtering {
+    fn decode(&mut self, message: Message<'_>) -> Result<Option<Event>, kernlink_netlink::Error> {
+        let [subsystem, command] = message.message_type.to_be_bytes();
+        if subsystem != netfilter::NFNL_SUBSYS_NFTABLES {
+            return Ok(None);
+        }
+        if command == NFT_MSG_NEWGEN {
+            let is_changed = std::mem::take(&mut self.is_changed);
+            let is_end_returned = std::mem::take(&mut self.is_end_returned);
+            if !is_changed && !is_end_returned && self.filter != EventFilter::default() {
+                return Ok(None);
+            }
+        } else if !self.filter.matches(&message)? {
+            return Ok(None);
+        } else {
+            self.is_changed |= command != NFT_MSG_TRACE;
+        }
+        decode(message)
+    }
+}
 
 /// Which events are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +116,21 @@ impl Monitor {
     }
 
     fn new(subscription: Subscription, timeout: Option<Duration>) -> Self {
+        let filter = Arc::new(Mutex::new(Filtering::default()));
+        let shared = Arc::clone(&filter);
+        let decode: Decode = Box::new(move |message| locked(&shared).decode(message));
         Monitor {
-            events: subscription.events(timeout, decode as Decode),
+            events: subscription.events(timeout, decode),
+            filter,
         }
+    }
+
+    /// Returns only the events that match a filter, from the next one on; and the generations of transactions with such an event, and
+    /// of the first one after an [`Overrun`](Event::Overrun), which is always returned.
+    #[must_use]
+    pub fn with_filter(self, filter: EventFilter) -> Self {
+        locked(&self.filter).filter = filter;
+        self
     }
 
     /// Changes the timeout of `next`.
@@ -99,6 +145,18 @@ impl Monitor {
     /// [`Error::Request`] if the kernel refuses.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
         self.events.set_receive_buffer(bytes).map_err(failed)
+    }
+}
+
+fn locked(filter: &Mutex<Filtering>) -> MutexGuard<'_, Filtering> {
+    filter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Monitor")
+            .field("filter", &locked(&self.filter).filter)
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,18 +188,18 @@ impl Iterator for Monitor {
     fn next(&mut self) -> Option<Self::Item> {
         Some(match self.events.next()? {
             Ok(kernlink_netlink::Event::Notification(event)) => Ok(event),
-            Ok(_) => Ok(Event::Overrun),
+            Ok(_) => {
+                locked(&self.filter).is_end_returned = true;
+                Ok(Event::Overrun)
+            }
             Err(error) => Err(failed(error)),
         })
     }
 }
 
-/// Decodes a notification; `None` for those of other subsystems.
+/// Decodes a notification; `None` for unknown ones.
 fn decode(message: Message<'_>) -> Result<Option<Event>, kernlink_netlink::Error> {
-    let [subsystem, command] = message.message_type.to_be_bytes();
-    if subsystem != netfilter::NFNL_SUBSYS_NFTABLES {
-        return Ok(None);
-    }
+    let [_, command] = message.message_type.to_be_bytes();
     let item = match command {
         NFT_MSG_NEWGEN => {
             return wire::decode_generation(&message).map(|generation| Some(Event::Generation(generation)));

@@ -7,6 +7,7 @@ pub mod contract;
 mod data_type;
 mod element;
 mod error;
+mod event_filter;
 mod events;
 mod expression;
 #[cfg(feature = "fake")]
@@ -38,6 +39,7 @@ pub use client::{Client, ElementIter, Nftables};
 pub use data_type::{DataType, DataTypes};
 pub use element::{Element, ElementFlags, Elements};
 pub use error::{Cause, Error};
+pub use event_filter::{EventFilter, ItemKinds};
 pub use events::{Event, Monitor, MonitorScope};
 pub use expression::{
     Bitwise, BitwiseOperation, ByteOrder, ByteOrderOperation, Compare, CompareOperator, ConnectionLimit,
