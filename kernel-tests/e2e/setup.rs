@@ -75,7 +75,9 @@ impl Setup {
     }
 
     pub(crate) fn agent(&self) -> Agent {
-        Agent::spawn(api_command(&self.kubeconfig, self.mode()))
+        // With a line for each sync.
+        let arguments = [self.mode(), &["--v", "2"]].concat();
+        Agent::spawn(api_command(&self.kubeconfig, &arguments))
     }
 
     /// Adds a Service with this cluster IP and a pod.

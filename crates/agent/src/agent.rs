@@ -23,6 +23,7 @@ use crate::folder::{Folder, Problem, Reading, Watch};
 use crate::http::Servers;
 use crate::kernel_events;
 use crate::lock;
+use crate::log;
 use crate::message::Message;
 use crate::once::{self, CLUSTER, FOLDER};
 use crate::pending::Pending;
@@ -411,7 +412,7 @@ impl Agent {
         let sender = EndsRunner(self.sender.clone());
         let reporter = self.reporter.clone();
         let mut last_failure = None;
-        let mut is_first = true;
+        let mut syncs = report::Syncs::new(log::has_syncs(self.settings.file.log_verbosity));
         let mut limit = report::Limit::default();
         move |proxier, notice| {
             match notice {
@@ -421,7 +422,7 @@ impl Agent {
                 }
                 Notice::Synced(synced) if synced.is_partial => {
                     // The rest follows at once: the node is not ready before.
-                    report::synced(&synced, std::mem::take(&mut is_first), &mut limit);
+                    syncs.log(&synced, &mut limit);
                     return reporter.synced(&synced);
                 }
                 Notice::Synced(synced) => {
@@ -429,7 +430,7 @@ impl Agent {
                     state.is_serving = !state.is_partial;
                     drop(state);
                     report::failed(&mut last_failure, None);
-                    report::synced(&synced, std::mem::take(&mut is_first), &mut limit);
+                    syncs.log(&synced, &mut limit);
                     reporter.synced(&synced);
                     if let Some(checks) = &mut checks {
                         checks.set(&config, proxier.services(), &synced.health_checks);

@@ -13,10 +13,9 @@ use kernlink_kubernetes::kube_proxy_config::OverrideValue;
 use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::{AddressScope, Family, ObjectName};
 use lexopt::{Arg, Parser};
-use tracing::Level;
 
 pub use self::kube_proxy::KubeProxyFlag;
-use crate::log::{self, Format};
+use crate::log::Format;
 
 /// What `--help` prints.
 pub const USAGE: &str = "usage: kernlink-agent [--kubeconfig FILE] [--watch DIR] [--node-name NAME] [--config FILE] [OPTION]...
@@ -59,7 +58,7 @@ Servers, as IP:port; `none` for no server:
 
 Log, on standard error:
   --logging-format text|json     default: text
-  -v, --v N                      0 to 3: information; 4: debug output; 6: traces; default: 0
+  -v, --v N                      logging.verbosity: 0: information; 2: a line for each sync that changed something; 4: debug output; 6: traces
   SIGUSR1 makes the running agent log one level more, SIGUSR2 one level less.
 
 As in kube-proxy, with the field of the configuration file that they replace:
@@ -128,8 +127,8 @@ pub struct Flags {
     pub first_services: Option<Vec<ObjectName>>,
     /// `--logging-format`.
     pub log_format: Format,
-    /// The level of `--v`.
-    pub log_level: Level,
+    /// `--v`. `None`: as in the configuration file.
+    pub verbosity: Option<u8>,
 }
 
 /// What the program does.
@@ -188,7 +187,7 @@ impl Default for Flags {
             families: Vec::new(),
             first_services: None,
             log_format: Format::default(),
-            log_level: Level::INFO,
+            verbosity: None,
         }
     }
 }
@@ -238,7 +237,7 @@ impl Flags {
             ("ip-families", list(&self.families)),
             ("first-services", self.first_services.as_deref().and_then(list)),
             ("logging-format", Some(self.log_format.to_string())),
-            ("v", Some(log::verbosity(self.log_level).to_string())),
+            ("v", self.verbosity.map(|verbosity| verbosity.to_string())),
         ];
         let own = own
             .into_iter()
@@ -326,10 +325,8 @@ impl Flags {
             }
             "v" => {
                 let value = text(name, parser)?;
-                let verbosity = value.parse().map_err(|_| {
-                    InvalidFlags(format!("--{name}: {value:?} is not valid; valid: 0 to 255"))
-                })?;
-                self.log_level = log::level(verbosity);
+                let invalid = |_| InvalidFlags(format!("--{name}: {value:?} is not valid; valid: 0 to 255"));
+                self.verbosity = Some(value.parse().map_err(invalid)?);
                 Ok(())
             }
             name => self.kube_proxy_flag(name, parser),

@@ -64,7 +64,10 @@ fn run(flags: &Flags) -> Exit {
         Action::Version => return print::line(&format!("kernlink-agent {}", env!("CARGO_PKG_VERSION"))),
         _ => {}
     }
-    log::start(flags.log_format, flags.log_level);
+    log::start(
+        flags.log_format,
+        log::level(flags.verbosity.unwrap_or_default().into()),
+    );
     let settings = match Settings::new(flags) {
         Ok(settings) => settings,
         Err(error) => {
@@ -72,6 +75,7 @@ fn run(flags: &Flags) -> Exit {
             return Exit::from(&error);
         }
     };
+    log::set_level(log::level(settings.file.log_verbosity));
     for warning in &settings.file.warnings {
         tracing::warn!(field = warning.field, "{}", warning.reason);
     }

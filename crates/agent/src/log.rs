@@ -44,7 +44,7 @@ impl fmt::Display for Format {
 
 /// The level of kube-proxy's `--v`: 4 and more is debug output, 6 and more traces.
 #[must_use]
-pub fn level(verbosity: u8) -> Level {
+pub fn level(verbosity: u32) -> Level {
     match verbosity {
         0..=3 => Level::INFO,
         4 | 5 => Level::DEBUG,
@@ -52,14 +52,10 @@ pub fn level(verbosity: u8) -> Level {
     }
 }
 
-/// The lowest verbosity that has a level.
+/// Whether each sync that changed something has a line at level `info`: with `--v` 2 and more, as in kube-proxy.
 #[must_use]
-pub fn verbosity(level: Level) -> u8 {
-    match level {
-        Level::TRACE => 6,
-        Level::DEBUG => 4,
-        _ => 0,
-    }
+pub fn has_syncs(verbosity: u32) -> bool {
+    verbosity >= 2
 }
 
 /// The level of the log of this process, after [`start`].
@@ -88,6 +84,14 @@ pub fn start(format: Format, level: Level) {
     if started.is_ok() {
         // It is empty: there is one log.
         let _ = CURRENT.set(handle);
+    }
+}
+
+/// Sets the level of the log, after the configuration file was read. Has no effect if the embedding program has the log.
+pub fn set_level(level: Level) {
+    if let Some(handle) = CURRENT.get() {
+        // It fails only if the process has no log.
+        let _ = handle.reload(LevelFilter::from_level(level));
     }
 }
 

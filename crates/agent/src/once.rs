@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::folder::Folder;
 use crate::lock;
 use crate::print;
-use crate::report::{self, Limit};
+use crate::report::{self, Limit, Syncs};
 use crate::settings::Settings;
 use crate::signals;
 
@@ -95,7 +95,7 @@ pub fn init_only(settings: &Settings) -> Exit {
     };
     // Its output is a log, which may be in JSON.
     let exit = sync(settings, on_failure, |synced| {
-        report::synced(synced, true, &mut Limit::default());
+        Syncs::new(true).log(synced, &mut Limit::default());
         Exit::Success
     });
     match exit {

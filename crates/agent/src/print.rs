@@ -116,6 +116,7 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
             "syncPeriod": duration(file.iptables.sync_period),
             "minSyncPeriod": duration(file.iptables.min_sync_period),
         },
+        "logging": { "verbosity": file.log_verbosity },
         "conntrack": {
             "maxPerCore": file.conntrack.max_per_core,
             "min": file.conntrack.min,

@@ -131,43 +131,81 @@ pub(crate) fn events(events: &[Event], limit: &mut Limit) {
     }
 }
 
-/// Logs a sync: nothing if it had nothing to do and is not the first, otherwise the counts, and a line for each step that failed.
-pub(crate) fn synced(synced: &Synced, is_first: bool, limit: &mut Limit) {
-    events(&synced.events, limit);
-    if synced.plan.is_empty() && !is_first {
-        return;
+/// The lines about syncs.
+#[derive(Debug)]
+pub(crate) struct Syncs {
+    /// Whether each sync that did something has a line.
+    has_all: bool,
+    /// Whether the next one that succeeds has a line in any case: the first one, and the first one after one that failed in part.
+    is_due: bool,
+    /// Whether the last one failed in part.
+    is_failing: bool,
+}
+
+impl Syncs {
+    pub(crate) fn new(has_all: bool) -> Self {
+        Self {
+            has_all,
+            is_due: true,
+            is_failing: false,
+        }
     }
-    let counts = synced.counts();
-    let failures = synced.plan.steps().zip(synced.report.outcomes());
-    let failures = failures.filter_map(|((_, step), outcome)| match outcome {
-        Outcome::Failed(error) => Some((step, error)),
-        _ => None,
-    });
-    for (step, error) in failures.take(MAX_FAILURES) {
-        let operation = step.operation.to_string();
-        let operation = operation.lines().next().unwrap_or_default();
-        tracing::debug!(
-            subject = step.subject.to_string(),
-            operation,
-            "failed: {}",
-            ErrorChain(error)
-        );
+
+    /// Whether a sync that succeeded has a line at level `info`.
+    fn has_success(&mut self) -> bool {
+        self.is_failing = false;
+        std::mem::take(&mut self.is_due) || self.has_all
     }
-    let (done, failed, skipped, waiting) = (counts.done, counts.failed, counts.skipped, synced.waiting);
-    if synced.is_partial && synced.report.is_success() {
-        tracing::info!(done, "the first Services are programmed; all others follow");
-    } else if synced.is_success() {
-        tracing::info!(done, "synced");
-    } else if done > 0 || !synced.events.is_empty() {
-        tracing::warn!(
-            done,
-            failed,
-            skipped,
-            waiting,
-            "synced in part; what failed is retried"
-        );
-    } else {
-        tracing::debug!(failed, skipped, waiting, "retries failed again");
+
+    /// Whether one that did something and failed in part has a line at level `warn`: an object may fail for hours while others change.
+    fn has_failure(&mut self, has_events: bool) -> bool {
+        let was_failing = std::mem::replace(&mut self.is_failing, true);
+        self.is_due = true;
+        has_events || !was_failing || self.has_all
+    }
+
+    /// Logs a sync: nothing if it had nothing to do, unless its line is due; otherwise the counts, and a line for each step that failed.
+    pub(crate) fn log(&mut self, synced: &Synced, limit: &mut Limit) {
+        events(&synced.events, limit);
+        if synced.plan.is_empty() && !(self.is_due && synced.is_success()) {
+            return;
+        }
+        let counts = synced.counts();
+        let failures = synced.plan.steps().zip(synced.report.outcomes());
+        let failures = failures.filter_map(|((_, step), outcome)| match outcome {
+            Outcome::Failed(error) => Some((step, error)),
+            _ => None,
+        });
+        for (step, error) in failures.take(MAX_FAILURES) {
+            let operation = step.operation.to_string();
+            let operation = operation.lines().next().unwrap_or_default();
+            tracing::debug!(
+                subject = step.subject.to_string(),
+                operation,
+                "failed: {}",
+                ErrorChain(error)
+            );
+        }
+        let (done, failed, skipped, waiting) = (counts.done, counts.failed, counts.skipped, synced.waiting);
+        if synced.is_partial && synced.report.is_success() {
+            tracing::info!(done, "the first Services are programmed; all others follow");
+        } else if synced.is_success() {
+            if self.has_success() {
+                tracing::info!(done, "synced");
+            } else {
+                tracing::debug!(done, "synced");
+            }
+        } else if (done > 0 || !synced.events.is_empty()) && self.has_failure(!synced.events.is_empty()) {
+            tracing::warn!(
+                done,
+                failed,
+                skipped,
+                waiting,
+                "synced in part; what failed is retried"
+            );
+        } else {
+            tracing::debug!(done, failed, skipped, waiting, "synced in part again");
+        }
     }
 }
 
@@ -260,6 +298,23 @@ mod tests {
             3,
             "the first one, the new one and those that are too many"
         );
+    }
+
+    #[test]
+    fn syncs_that_succeed_have_no_line_each_unless_asked_for() {
+        let mut syncs = Syncs::new(false);
+        let lines = [syncs.has_success(), syncs.has_success(), syncs.has_success()];
+        assert_eq!(lines, [true, false, false]);
+        let failures = [false, false, true].map(|has_events| syncs.has_failure(has_events));
+        assert_eq!(
+            failures,
+            [true, false, true],
+            "the first one, and one with a new cause"
+        );
+        assert_eq!([syncs.has_success(), syncs.has_success()], [true, false]);
+        let mut all = Syncs::new(true);
+        assert_eq!([all.has_success(), all.has_success()], [true, true]);
+        assert_eq!([all.has_failure(false), all.has_failure(false)], [true, true]);
     }
 
     #[test]

@@ -105,6 +105,9 @@ impl Settings {
                 _ => problems.push("--node-name: is missing, and the host has no name".to_owned()),
             }
         }
+        if let Some(verbosity) = flags.verbosity {
+            file.log_verbosity = verbosity.into();
+        }
         let access = access(flags, &file, &mut problems);
         let invalid = |field: &str, problem: &str| format!("{}: {problem}", name_of(field, flags));
         let mut config = match Config::from_kube_proxy(&file) {

@@ -319,7 +319,6 @@ configSyncPeriod: 15m0s\nshowHiddenMetricsForVersion: '1.35'\nportRange: 0-0\nud
             "clientConnection.qps: not used: a list and a watch for each kind are all requests",
             "featureGates: not used: there are no feature gates",
             "logging.options.json.splitStream: not used: the program configures its own log",
-            "logging.verbosity: not used: the program configures its own log",
             "nftables.masqueradeBit: not used: there is no nftables mode",
             "showHiddenMetricsForVersion: not used: there are no hidden metrics",
             "winkernel.sourceVip: not used: applies to Windows only",

@@ -152,3 +152,37 @@ fn an_agent_in_iptables_mode_follows_its_folder_and_leaves_the_kernel_working() 
         });
     }
 }
+
+#[test]
+fn a_sync_that_changes_something_has_a_line_in_the_log_only_if_asked_for() {
+    requires!(Feature::Iptables);
+    let network = Network::new(1);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let manifests = Manifests::new();
+    let file = manifests.0.join("kube-proxy.conf");
+    let header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    fs::write(&file, format!("{header}logging: {{verbosity: 2}}\n")).unwrap();
+    let of_file = ["--config", file.to_str().unwrap()];
+    network.node.run(|| {
+        choose("iptables-nft");
+        for (arguments, has_all) in [
+            (&[][..], false),
+            (&["--v", "2"], true),
+            (&of_file, true),
+            (&[of_file[0], of_file[1], "-v1"], false),
+        ] {
+            manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+            let agent = Agent::start(&manifests.0, &[MODE, arguments].concat());
+            agent.wait_for(" synced done=", 1);
+            for name in ["b", "c"] {
+                let address = if name == "b" { "10.96.0.2" } else { "10.96.0.3" };
+                manifests.replace("b.yaml", &service(name, address, &[0]));
+                wait_for_answer(&network, address, "pod0");
+            }
+            let (_, log) = agent.stop();
+            let lines = log.matches(" synced done=").count();
+            assert_eq!(lines > 1, has_all, "{arguments:?}: {log}");
+            fs::remove_file(manifests.0.join("b.yaml")).unwrap();
+        }
+    });
+}

@@ -42,7 +42,15 @@ pub(super) struct Fields {
     #[serde(deserialize_with = "object_or_default")]
     pub(super) conntrack: Conntrack,
     #[serde(deserialize_with = "object_or_default")]
+    pub(super) logging: Logging,
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) kernlink: Kernlink,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Logging {
+    pub(super) verbosity: Option<i64>,
 }
 
 /// The fields that kube-proxy does not have.

@@ -87,6 +87,8 @@ pub struct KubeProxyConfiguration {
     /// `udpIdleTimeout`: how long userspace mode keeps an idle UDP flow. Default: 0, the program chooses; kube-proxy 1.25 had 250 ms. No
     /// effect in the other modes.
     pub udp_idle_timeout: Duration,
+    /// `logging.verbosity`: how much is logged, as with kube-proxy's `--v`. Default: 0.
+    pub log_verbosity: u32,
     /// `kernlink`: fields that kube-proxy does not have.
     pub kernlink: Kernlink,
     /// Fields that have no effect, or an effect that differs from the value. A field without effect that is empty, zero or has the default of
@@ -115,6 +117,7 @@ impl Default for KubeProxyConfiguration {
             conntrack: Conntrack::default(),
             port_range: String::new(),
             udp_idle_timeout: Duration::ZERO,
+            log_verbosity: 0,
             kernlink: Kernlink::default(),
             warnings: Vec::new(),
         }

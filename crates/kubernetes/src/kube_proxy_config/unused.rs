@@ -29,11 +29,12 @@ const fn unused(
 
 const ENCODING: &str = "not used: the program chooses the encoding";
 const NO_LIMIT: &str = "not used: a list and a watch for each kind are all requests";
+const LOG: &str = "not used: the program configures its own log";
 const FEATURE_GATES: &str = "featureGates";
 
 /// All such fields, with the defaults of
 /// [kube-proxy 1.36](https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/proxy/apis/config/v1alpha1/defaults.go).
-const UNUSED: [Unused; 13] = [
+const UNUSED: [Unused; 16] = [
     unused("clientConnection.acceptContentTypes", ENCODING, &[]),
     unused(
         "clientConnection.contentType",
@@ -59,16 +60,11 @@ const UNUSED: [Unused; 13] = [
         "not used: there are no hidden metrics",
         &[],
     ),
-    unused(
-        "logging",
-        "not used: the program configures its own log",
-        // Releases before 1.26 write the period in nanoseconds.
-        &[
-            ("format", "text"),
-            ("flushFrequency", "5s"),
-            ("flushFrequency", "5000000000"),
-        ],
-    ),
+    unused("logging.format", LOG, &[("", "text")]),
+    // Releases before 1.26 write the period in nanoseconds.
+    unused("logging.flushFrequency", LOG, &[("", "5s"), ("", "5000000000")]),
+    unused("logging.vmodule", LOG, &[]),
+    unused("logging.options", LOG, &[]),
     unused(
         "nftables",
         "not used: there is no nftables mode",

@@ -97,9 +97,17 @@ impl Validator {
             conntrack,
             port_range: text(file.port_range.as_ref()).trim().to_owned(),
             udp_idle_timeout,
+            log_verbosity: self.log_verbosity(file.logging.verbosity),
             kernlink,
             warnings: Vec::new(),
         }
+    }
+
+    fn log_verbosity(&mut self, verbosity: Option<i64>) -> u32 {
+        u32::try_from(verbosity.unwrap_or_default()).unwrap_or_else(|_| {
+            self.errors.add("logging.verbosity", "must be 0 to 4294967295");
+            0
+        })
     }
 
     fn fixed(&mut self, field: &str, found: Option<&String>, expected: &str) {
