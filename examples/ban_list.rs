@@ -14,7 +14,10 @@ use kernlink_nftables::{
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let trap: u16 = arguments.next().context("usage: ban_list PORT [ADDRESS...]")?.parse()?;
+    let trap: u16 = arguments
+        .next()
+        .context("usage: ban_list PORT [ADDRESS...]")?
+        .parse()?;
     let banned = arguments.map(|address| address.parse().context("invalid address"));
     let banned: Vec<Ipv4Addr> = banned.collect::<Result<_>>()?;
 
@@ -25,12 +28,23 @@ fn main() -> Result<()> {
         .with_size(65_536)
         .with_timeout(Duration::from_secs(3600));
     let rule = || RuleBuilder::new(input.clone());
-    let drop = rule().source_address().is_in(&set).counter().verdict(Verdict::Drop);
-    let is_trap = rule().transport_protocol().equals(Protocol::Tcp);
-    let is_trap = is_trap.destination_port().equals(Value::port(trap)).source_address();
-    let ban = is_trap.change_set(DynsetOperation::Add, &set, None).verdict(Verdict::Drop);
+    let drop = rule()
+        .source_address()
+        .is_in(&set)
+        .counter()
+        .verdict(Verdict::Drop);
+    let is_trap = rule().transport_protocol().equals(Protocol::TCP);
+    let is_trap = is_trap
+        .destination_port()
+        .equals(Value::port(trap))
+        .source_address();
+    let ban = is_trap
+        .change_set(DynsetOperation::Add, &set, None)
+        .verdict(Verdict::Drop);
     let base = BaseChain::new(ChainType::Filter, Hook::Input, BaseChain::FILTER);
-    let elements = banned.into_iter().map(|address| Element::new(address).with_comment("by hand"));
+    let elements = banned
+        .into_iter()
+        .map(|address| Element::new(address).with_comment("by hand"));
 
     let mut client = Client::open()?;
     client.apply(&[

@@ -7,13 +7,15 @@ use std::net::SocketAddrV4;
 
 use anyhow::{Context, Result};
 use kernlink_nftables::{
-    BaseChain, Chain, ChainType, Client, DataType, Element, Elements, Hook, Nftables, Operation, Protocol,
-    RuleBuilder, Set, Table, TableFamily, TableKey, Value,
+    BaseChain, Chain, ChainType, Client, Commands, DataType, Element, Elements, Hook, Nftables, Operation,
+    Protocol, RuleBuilder, Set, Table, TableFamily, TableKey, Value,
 };
 
 fn main() -> Result<()> {
     let forward = |text: String| {
-        let (port, target) = text.split_once('=').context("usage: forward_ports [PORT=ADDRESS:PORT...]")?;
+        let (port, target) = text
+            .split_once('=')
+            .context("usage: forward_ports [PORT=ADDRESS:PORT...]")?;
         let (port, target): (u16, SocketAddrV4) = (port.parse()?, target.parse()?);
         let value = Value::concat([(*target.ip()).into(), Value::port(target.port())]);
         Ok(Element::new(Value::port(port)).with_value(value))
@@ -35,11 +37,11 @@ fn main() -> Result<()> {
         let chain = table.chain(hook.to_string());
         let base = BaseChain::new(ChainType::Nat, hook, BaseChain::DSTNAT);
         operations.push(Operation::add(Chain::new(chain.clone()).with_base(base)));
-        let rule = RuleBuilder::new(chain).transport_protocol().equals(Protocol::Tcp);
+        let rule = RuleBuilder::new(chain).transport_protocol().equals(Protocol::TCP);
         let rule = rule.destination_port().value_of(&map).destination_nat();
         operations.push(Operation::add(rule.build()?));
     }
     Client::open()?.apply(&operations)?;
-    operations.iter().for_each(|operation| println!("{operation}"));
+    print!("{}", Commands::new(&operations));
     Ok(())
 }

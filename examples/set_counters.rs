@@ -23,10 +23,13 @@ fn main() -> Result<()> {
     // The elements arrive one after the other, whatever their number.
     for element in client.elements(&set.key)? {
         let element = element?;
-        let counter = element.expressions.iter().find_map(|expression| match expression {
-            Expression::Counter(counter) => Some(counter.clone()),
-            _ => None,
-        });
+        let counter = element
+            .expressions
+            .iter()
+            .find_map(|expression| match expression {
+                Expression::Counter(counter) => Some(counter.clone()),
+                _ => None,
+            });
         let counter = counter.context("the elements of this set have no counters")?;
         rows.push((counter.bytes, counter.packets, set.key_types.format(&element.key)));
     }

@@ -12,13 +12,18 @@ use kernlink_nftables::{
 };
 
 fn main() -> Result<()> {
-    let target: SocketAddrV4 = std::env::args().nth(1).context("usage: trace_packet ADDRESS:PORT")?.parse()?;
+    let target: SocketAddrV4 = std::env::args()
+        .nth(1)
+        .context("usage: trace_packet ADDRESS:PORT")?
+        .parse()?;
     let table = TableKey::new(TableFamily::Ip, "trace-packet");
     let output = table.chain("output");
     // Before all other rules.
     let base = BaseChain::new(ChainType::Filter, Hook::Output, -500);
-    let rule = RuleBuilder::new(output.clone()).destination_address().equals(*target.ip());
-    let rule = rule.transport_protocol().equals(Protocol::Udp);
+    let rule = RuleBuilder::new(output.clone())
+        .destination_address()
+        .equals(*target.ip());
+    let rule = rule.transport_protocol().equals(Protocol::UDP);
     let rule = rule.destination_port().equals(Value::port(target.port())).trace();
 
     let mut client = Client::open()?;
@@ -33,7 +38,10 @@ fn main() -> Result<()> {
     for event in &mut monitor {
         let Event::Trace(step) = event? else { continue };
         // The statements of the rule, if it is not the one that traces.
-        let of_table = rules.tables.iter().find(|contents| contents.table.key == step.table);
+        let of_table = rules
+            .tables
+            .iter()
+            .find(|contents| contents.table.key == step.table);
         let chains = of_table.into_iter().flat_map(|contents| &contents.chains);
         let mut rules = chains.flat_map(|contents| &contents.rules);
         let rule = rules.find(|rule| rule.handle == step.rule && step.rule.is_some());

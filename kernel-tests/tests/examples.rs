@@ -1,9 +1,12 @@
 //! The programs of `examples/`, as `cargo build --examples` made them.
 
-use std::io::{self, BufRead, BufReader};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
@@ -209,6 +212,110 @@ fn watch_conntrack_prints_events() {
             printed.starts_with("[NEW] ") && printed.contains("dport=53"),
             "{printed}"
         );
+    });
+}
+
+#[test]
+fn ban_list_bans_by_hand_and_by_a_trap() {
+    NetNs::new().run(|| {
+        tools::must("ip", &["address", "add", "192.0.2.7/32", "dev", "lo"]);
+        let printed = run("ban_list", &["2323", "192.0.2.1", "192.0.2.2"]);
+        let banned: Vec<&str> = printed
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(
+            BTreeSet::from_iter(banned),
+            BTreeSet::from(["192.0.2.1", "192.0.2.2"]),
+            "{printed}"
+        );
+        // A connection to the trap: from then on nothing arrives from this address.
+        let trap = "192.0.2.7:2323".parse().unwrap();
+        let timeout = Duration::from_millis(200);
+        TcpStream::connect_timeout(&trap, timeout).unwrap_err();
+        // A second process keeps the bans, and lists that of the trap.
+        let printed = run("ban_list", &["2323"]);
+        assert!(
+            printed.lines().any(|line| line.starts_with("192.0.2.7 for ")),
+            "{printed}"
+        );
+        assert_eq!(printed.lines().count(), 3, "{printed}");
+        let listing = tools::must("nft", &["list", "table", "ip", "guard"]);
+        assert_eq!(listing.matches("ip saddr @banned").count(), 1, "{listing}");
+        assert!(listing.contains("comment \"by hand\""), "{listing}");
+    });
+}
+
+#[test]
+fn forward_ports_forwards_to_the_present_targets() {
+    NetNs::new().run(|| {
+        let server = |port| {
+            let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+            std::thread::spawn(move || {
+                for mut stream in listener.incoming().flatten() {
+                    stream.write_all(port.to_string().as_bytes()).unwrap();
+                }
+            });
+        };
+        server(7001);
+        server(7002);
+        let answer = || {
+            let mut answer = String::new();
+            let mut stream = TcpStream::connect("127.0.0.1:8080").unwrap();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        for target in ["7001", "7002", "7001"] {
+            let printed = run(
+                "forward_ports",
+                &[&format!("8080=127.0.0.1:{target}"), "8443=192.0.2.1:443"],
+            );
+            assert!(printed.contains("add rule ip forward-ports output"), "{printed}");
+            assert_eq!(answer(), target);
+        }
+        // What it prints does the same.
+        let printed = run("forward_ports", &["8080=127.0.0.1:7002"]);
+        let listed = tools::must("nft", &["list", "ruleset"]);
+        tools::run_with_input("nft", &["-f", "-"], &printed).unwrap();
+        assert_eq!(tools::must("nft", &["list", "ruleset"]), listed);
+        assert_eq!(answer(), "7002");
+    });
+}
+
+#[test]
+fn set_counters_prints_the_largest_first() {
+    NetNs::new().run(|| {
+        let ruleset = "table ip guard { set banned { type ipv4_addr . inet_service; counter;
+            elements = { 192.0.2.1 . 80 counter packets 3 bytes 120, 192.0.2.2 . 443 counter packets 9 bytes 4000 }; }\n}";
+        tools::run_with_input("nft", &["-f", "-"], ruleset).unwrap();
+        let printed = run("set_counters", &["ip", "guard", "banned"]);
+        let rows: Vec<Vec<&str>> = printed.lines().map(|line| line.split_ascii_whitespace().collect()).collect();
+        let expected = [
+            vec!["packets", "bytes", "element"],
+            vec!["9", "4000", "192.0.2.2", ".", "443"],
+            vec!["3", "120", "192.0.2.1", ".", "80"],
+        ];
+        assert_eq!(rows, expected, "{printed}");
+    });
+}
+
+#[test]
+fn trace_packet_prints_the_rules_that_a_packet_meets() {
+    NetNs::new().run(|| {
+        let ruleset = "table ip filter {
+            chain out { type filter hook output priority 0; udp dport 53 counter jump names; udp dport 54 drop; }
+            chain names { ip daddr 127.0.0.1 accept; }\n}";
+        tools::run_with_input("nft", &["-f", "-"], ruleset).unwrap();
+        let printed = run("trace_packet", &["127.0.0.1:53"]);
+        let met = |chain: &str, statements: &str| {
+            let mut lines = printed.lines();
+            lines.any(|line| line.contains(&format!(" ip filter {chain} rule")) && line.ends_with(statements))
+        };
+        assert!(met("out", "jump names"), "{printed}");
+        assert!(met("names", "ip daddr 127.0.0.1 accept"), "{printed}");
+        assert!(!printed.contains("udp dport 54"), "{printed}");
+        // Its own table is gone.
+        assert!(!tools::must("nft", &["list", "ruleset"]).contains("trace-packet"));
     });
 }
 

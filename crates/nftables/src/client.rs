@@ -64,6 +64,18 @@ pub trait Nftables: Send {
         dependencies::execute_rest(self, operations)
     }
 
+    /// As [`execute_rest`](Self::execute_rest), but of an operation on elements only those elements are left out that the kernel refuses, or
+    /// that refer to something that was not added: their indices, with the reasons. Both elements of a range are left out together. An error
+    /// is the outcome of an operation that was left out as a whole.
+    ///
+    /// A refused operation is divided into messages of one element each, so that the kernel names all refused ones at once.
+    fn execute_rest_by_element(
+        &mut self,
+        operations: &[Operation],
+    ) -> Vec<Result<Vec<(usize, Error)>, Error>> {
+        dependencies::execute_rest_by_element(self, operations)
+    }
+
     /// Adds elements in transactions of at most this many, which keeps each of them short. Elements that exist with the same data are not
     /// an error.
     ///

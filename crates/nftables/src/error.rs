@@ -118,6 +118,15 @@ impl Error {
         }
     }
 
+    /// The same refusal, of this element of its operation.
+    pub(crate) fn at_element(&self, index: usize) -> Self {
+        let mut error = self.clone();
+        if let Error::Refused { element, .. } = &mut error {
+            *element = Some(index);
+        }
+        error
+    }
+
     /// The error number, if the kernel refused a request or a system call failed.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {

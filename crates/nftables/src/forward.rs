@@ -37,6 +37,13 @@ macro_rules! forward {
                 (**self).execute_rest(operations)
             }
 
+            fn execute_rest_by_element(
+                &mut self,
+                operations: &[Operation],
+            ) -> Vec<Result<Vec<(usize, Error)>, Error>> {
+                (**self).execute_rest_by_element(operations)
+            }
+
             fn add_elements(&mut self, elements: &Elements, in_transaction: usize) -> Result<(), Error> {
                 (**self).add_elements(elements, in_transaction)
             }

@@ -1,7 +1,7 @@
 //! Operations.
 
 use crate::chain::{Chain, ChainKey};
-use crate::element::Elements;
+use crate::element::{Element, Elements};
 use crate::flowtable::{Flowtable, FlowtableKey};
 use crate::object::{Object, ObjectKey};
 use crate::rule::{Rule, RuleKey};
@@ -186,6 +186,18 @@ impl Operation {
             | Operation::Delete(ItemKey::Elements(elements))
             | Operation::Destroy(ItemKey::Elements(elements)) => Some(elements),
             _ => None,
+        }
+    }
+
+    /// The same operation on other elements. An operation that is not on elements is as before.
+    pub(crate) fn with_elements(&self, elements: Vec<Element>) -> Self {
+        let changed = |of: &Elements| Elements::new(of.set.clone(), elements);
+        match self {
+            Operation::Add(Item::Elements(of)) => Operation::add(changed(of)),
+            Operation::Create(Item::Elements(of)) => Operation::create(changed(of)),
+            Operation::Delete(ItemKey::Elements(of)) => Operation::delete(changed(of)),
+            Operation::Destroy(ItemKey::Elements(of)) => Operation::destroy(changed(of)),
+            other => other.clone(),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_nftables::{
-    BaseChain, Chain, ChainType, ConnectionTrackingKey, DataType, DynsetOperation, FibFlags, Hook, MetaKey,
-    NatFlags, Nftables, Operation, RejectKind, RuleBuilder, Set, SetFlags, Table, Value, Verdict,
+    BaseChain, Chain, ChainType, Commands, ConnectionTrackingKey, DataType, DynsetOperation, FibFlags, Hook,
+    MetaKey, NatFlags, Nftables, Operation, RejectKind, RuleBuilder, Set, SetFlags, Table, Value, Verdict,
 };
 
 use crate::copy::sorted;
@@ -166,6 +166,10 @@ const LISTED: &str = "table inet filter {
     counter web { packets 7 bytes 9; }
     quota most { over 25 mbytes; }
     limit slow { rate 400/minute burst 3 packets; }
+    ct timeout short { protocol tcp; l3proto ip; policy = { established : 100, close : 7 }; }
+    ct expectation related { protocol tcp; dport 9876; timeout 2m; size 12; l3proto ip; }
+    synproxy web { mss 1460; wscale 7; timestamp sack-perm; }
+    quota half { over 50 mbytes used 2 kbytes; comment \"so far\"; }
     set ranges { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 192.168.1.5-192.168.1.9, 255.255.255.255 }; }
     set ports { type inet_service; flags interval; elements = { 1-1023, 65000-65535 }; }
     set pairs { type ipv4_addr . inet_proto . inet_service; flags interval; elements = { 10.0.0.0/8 . tcp . 80-90, 10.9.0.1 . udp . 53 }; }
@@ -187,6 +191,10 @@ const LISTED: &str = "table inet filter {
         meta mark & 0x0000ff00 == 0x00001200 meta mark set 0x00000007
         meta mark set meta mark | 0x00004000
         ct mark set meta mark
+        ct direction original meta l4proto tcp ct original proto-dst 443 counter packets 0 bytes 0
+        ct reply ip saddr 192.0.2.1 ct original ip6 daddr fe80::1 accept
+        ct original packets > 10 ct bytes 1000-2000 ct zone 5 accept
+        ct original protocol tcp ct l3proto ipv4 accept
         fib daddr type local reject
         add @banned { ip saddr timeout 10m }
         ip saddr . meta l4proto . th dport @pairs counter name \"web\"
@@ -216,4 +224,30 @@ fn a_ruleset_prints_as_nft_lists_it() {
         assert!(different.is_empty(), "{different:#?}\n{listed}");
         assert_eq!(printed, listed);
     });
+}
+
+/// In any order: `nft` lists what was added last at the end.
+fn lines(listing: &str) -> Vec<String> {
+    let mut lines: Vec<String> = sorted(listing).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn operations_print_as_commands_that_make_the_same_ruleset() {
+    let (expected, operations) = NetNs::new().run(|| {
+        nft(LISTED);
+        (listing(), client().ruleset().unwrap().operations())
+    });
+    let commands = Commands::new(&operations).to_string();
+    // One line for each command, and none for anonymous sets.
+    assert!(
+        commands.lines().all(|line| line.starts_with("add ")),
+        "{commands}"
+    );
+    let listed = NetNs::new().run(|| {
+        nft(&commands);
+        listing()
+    });
+    assert_eq!(lines(&listed), lines(&expected), "{commands}");
 }

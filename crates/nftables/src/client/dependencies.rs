@@ -1,8 +1,10 @@
 //! Which operations depend on which, to execute the rest of a transaction.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Nftables;
+use crate::element::{Element, ElementFlags};
 use crate::error::Error;
 use crate::expression::Expression;
 use crate::operation::{Flush, Item, ItemKey, Operation};
@@ -19,75 +21,203 @@ enum Named<'a> {
     Flowtable(&'a TableKey, &'a str),
 }
 
+/// An operation, or some of its elements.
+#[derive(Clone, Debug)]
+struct Part<'a> {
+    /// The index of the operation.
+    origin: usize,
+    /// The index of its first element among those of the operation; `None` for a whole operation.
+    element: Option<usize>,
+    operation: Cow<'a, Operation>,
+    /// Why it is left out.
+    outcome: Option<Error>,
+}
+
+impl<'a> Part<'a> {
+    fn whole(operations: &'a [Operation]) -> Vec<Self> {
+        let operations = operations.iter().enumerate();
+        let whole = operations.map(|(origin, operation)| Part {
+            origin,
+            element: None,
+            operation: Cow::Borrowed(operation),
+            outcome: None,
+        });
+        whole.collect()
+    }
+
+    /// Whether it can be divided.
+    fn has_elements(&self) -> bool {
+        self.element.is_none() && self.operation.elements().is_some()
+    }
+
+    /// One part for each element. The two elements of a range are one part.
+    fn divided(&self) -> Vec<Self> {
+        let Some(elements) = self.operation.elements() else {
+            return Vec::new();
+        };
+        let is_end = |element: &Element| element.flags.contains(ElementFlags::INTERVAL_END);
+        let mut first = 0;
+        let ranges = elements.elements.chunk_by(|a, b| !is_end(a) && is_end(b));
+        let parts = ranges.map(|range| {
+            let part = Part {
+                origin: self.origin,
+                element: Some(first),
+                operation: Cow::Owned(self.operation.with_elements(range.to_vec())),
+                outcome: None,
+            };
+            first += range.len();
+            part
+        });
+        parts.collect()
+    }
+}
+
 pub(super) fn execute_rest(
     nftables: &mut (impl Nftables + ?Sized),
     operations: &[Operation],
 ) -> Vec<Result<(), Error>> {
-    let mut outcomes: Vec<Option<Error>> = vec![None; operations.len()];
+    let parts = execute_parts(nftables, Part::whole(operations), false).into_iter();
+    parts.map(|part| part.outcome.map_or(Ok(()), Err)).collect()
+}
+
+pub(super) fn execute_rest_by_element(
+    nftables: &mut (impl Nftables + ?Sized),
+    operations: &[Operation],
+) -> Vec<Result<Vec<(usize, Error)>, Error>> {
+    let mut outcomes: Vec<Result<Vec<(usize, Error)>, Error>> =
+        operations.iter().map(|_| Ok(Vec::new())).collect();
+    for part in execute_parts(nftables, Part::whole(operations), true) {
+        let (Some(error), Some(outcome)) = (part.outcome, outcomes.get_mut(part.origin)) else {
+            continue;
+        };
+        match (outcome, part.element) {
+            (Ok(elements), Some(first)) => {
+                let count = part
+                    .operation
+                    .elements()
+                    .map_or(0, |elements| elements.elements.len());
+                elements.extend((first..first + count).map(|index| (index, error.at_element(index))));
+            }
+            (outcome, _) => *outcome = Err(error),
+        }
+    }
+    outcomes
+}
+
+/// Executes parts until none is refused. `by_element`: operations on elements are divided if they are refused.
+fn execute_parts<'a>(
+    nftables: &mut (impl Nftables + ?Sized),
+    mut parts: Vec<Part<'a>>,
+    by_element: bool,
+) -> Vec<Part<'a>> {
     loop {
-        // Those of this round that were not executed because of others.
-        let mut not_executed: Vec<Option<Error>> = vec![None; operations.len()];
-        let rest: Vec<usize> = (0..operations.len())
-            .filter(|index| matches!(outcomes.get(*index), Some(None)))
+        let rest: Vec<usize> = (0..parts.len())
+            .filter(|index| parts.get(*index).is_some_and(|part| part.outcome.is_none()))
             .collect();
-        let transaction: Vec<Operation> = rest
-            .iter()
-            .filter_map(|index| operations.get(*index).cloned())
+        let transaction = rest.iter().filter_map(|index| parts.get(*index));
+        let transaction: Vec<Operation> = transaction
+            .map(|part| part.operation.clone().into_owned())
             .collect();
         let executed = if transaction.is_empty() {
             Vec::new()
         } else {
             nftables.execute(&transaction)
         };
+        // Those of this round that were not executed because of others.
+        let mut not_executed: Vec<(usize, Error)> = Vec::new();
+        let mut divided: BTreeSet<usize> = BTreeSet::new();
         let mut is_refused = false;
         let mut is_failed = false;
         let missing = std::iter::repeat_with(|| Err(Error::OutcomeMissing));
-        for (index, outcome) in rest.into_iter().zip(executed.into_iter().chain(missing)) {
-            let Err(error) = outcome else { continue };
-            match error {
-                Error::NotExecuted { .. } => {
-                    if let Some(outcome) = not_executed.get_mut(index) {
-                        *outcome = Some(error);
-                    }
-                    continue;
-                }
-                Error::Refused { .. } | Error::Invalid { .. } => is_refused = true,
-                _ => is_failed = true,
-            }
-            if let Some(outcome) = outcomes.get_mut(index) {
-                *outcome = Some(error);
-            }
-        }
-        if is_refused && !is_failed {
-            skip_dependents(operations, &mut outcomes);
-            continue;
-        }
-        let outcomes = outcomes.into_iter().zip(not_executed);
-        return outcomes
-            .map(|(outcome, not_executed)| outcome.or(not_executed).map_or(Ok(()), Err))
+        let origins: Vec<usize> = rest
+            .iter()
+            .filter_map(|index| parts.get(*index))
+            .map(|part| part.origin)
             .collect();
+        for (index, outcome) in rest.into_iter().zip(executed.into_iter().chain(missing)) {
+            let (Err(error), Some(part)) = (outcome, parts.get_mut(index)) else {
+                continue;
+            };
+            match error {
+                Error::NotExecuted { refused } => {
+                    let refused = origins.get(refused).copied().unwrap_or(refused);
+                    not_executed.push((index, Error::NotExecuted { refused }));
+                }
+                Error::Refused { .. } | Error::Invalid { .. } if by_element && part.has_elements() => {
+                    is_refused = true;
+                    divided.insert(index);
+                }
+                Error::Refused { .. } | Error::Invalid { .. } => {
+                    is_refused = true;
+                    part.outcome = Some(error);
+                }
+                _ => {
+                    is_failed = true;
+                    part.outcome = Some(error);
+                }
+            }
+        }
+        if !is_refused || is_failed {
+            for (index, error) in not_executed {
+                if let Some(part) = parts.get_mut(index) {
+                    part.outcome.get_or_insert(error);
+                }
+            }
+            return parts;
+        }
+        divide(&mut parts, &divided);
+        let dependents = skip_dependents(&mut parts, by_element);
+        if !dependents.is_empty() {
+            divide(&mut parts, &dependents);
+            skip_dependents(&mut parts, false);
+        }
     }
 }
 
-/// Marks the operations that need what a refused operation would have added.
-fn skip_dependents(operations: &[Operation], outcomes: &mut [Option<Error>]) {
+/// Replaces parts by one for each of their elements.
+fn divide(parts: &mut Vec<Part<'_>>, divided: &BTreeSet<usize>) {
+    if divided.is_empty() {
+        return;
+    }
+    let before = std::mem::take(parts);
+    for (index, part) in before.into_iter().enumerate() {
+        if divided.contains(&index) {
+            parts.extend(part.divided());
+        } else {
+            parts.push(part);
+        }
+    }
+}
+
+/// Marks the parts that need what a refused operation would have added. Returns the indices of those that are to be divided before.
+fn skip_dependents(parts: &mut [Part<'_>], by_element: bool) -> BTreeSet<usize> {
+    let mut divided = BTreeSet::new();
+    let mut skipped: Vec<(usize, usize)> = Vec::new();
     let mut missing: HashSet<Named<'_>> = HashSet::new();
     let mut first = None;
-    for (index, (operation, outcome)) in operations.iter().zip(outcomes.iter_mut()).enumerate() {
-        if outcome.is_none() {
-            let needs_missing = uses(operation).iter().any(|used| missing.contains(used));
-            if needs_missing {
-                let refused = first.unwrap_or(index);
-                *outcome = Some(Error::NotExecuted { refused });
+    for (index, part) in parts.iter().enumerate() {
+        let mut is_left_out = part.outcome.is_some();
+        if !is_left_out && uses(&part.operation).iter().any(|used| missing.contains(used)) {
+            if by_element && part.has_elements() {
+                divided.insert(index);
+                continue;
             }
+            skipped.push((index, first.unwrap_or(part.origin)));
+            is_left_out = true;
         }
-        if outcome.is_some() {
-            first.get_or_insert(index);
-            missing.extend(defined(operation));
-        } else if let Some(defined) = defined(operation) {
+        if is_left_out {
+            first.get_or_insert(part.origin);
+            missing.extend(defined(&part.operation));
+        } else if let Some(defined) = defined(&part.operation) {
             missing.remove(&defined);
         }
     }
+    for (index, refused) in skipped {
+        if let Some(part) = parts.get_mut(index) {
+            part.outcome = Some(Error::NotExecuted { refused });
+        }
+    }
+    divided
 }
 
 /// What an operation adds.
@@ -179,7 +309,7 @@ mod tests {
     use super::*;
     use crate::chain::Chain;
     use crate::client::ElementIter;
-    use crate::element::{Element, Elements};
+    use crate::element::Elements;
     use crate::flowtable::Flowtable;
     use crate::object::Object;
     use crate::rule::Rule;

@@ -4,8 +4,10 @@ use kernlink_base::checks;
 use kernlink_base::contract::Check;
 
 use super::{Rules, add_base, add_chain, add_table, elements, jump, ok, port, ports, refused, rule, table};
+use crate::data_type::DataType;
 use crate::error::Error;
 use crate::operation::{Flush, Operation};
+use crate::set::Set;
 use crate::table::{Table, TableKey};
 use crate::table_family::TableFamily;
 use crate::verdict::Verdict;
@@ -19,6 +21,7 @@ pub(super) const CHECKS: &[Check<Rules>] = checks!(
     each_transaction_that_changes_something_has_a_generation,
     nothing_is_executed_without_operations,
     the_rest_is_executed_without_what_is_refused,
+    only_the_refused_elements_are_left_out,
     tables_are_added_once_and_deleted_with_everything_in_them,
     an_invalid_operation_is_not_sent,
 );
@@ -130,7 +133,7 @@ fn the_rest_is_executed_without_what_is_refused(rules: &mut Rules) {
     let outcomes = rules.execute_rest(&[
         add_chain("a"),
         // Another type of key.
-        Operation::add(crate::Set::new(table().set("s"), &[crate::DataType::Mark])),
+        Operation::add(Set::new(table().set("s"), &[DataType::Mark])),
         Operation::create(Table::new(table())),
         add_chain("b"),
         jump("b", "missing"),
@@ -145,7 +148,7 @@ fn the_rest_is_executed_without_what_is_refused(rules: &mut Rules) {
     );
     let outcomes = rules.execute_rest(&[
         add_chain("a"),
-        Operation::add(crate::Set::new(table().set("s"), &[crate::DataType::Mark])),
+        Operation::add(Set::new(table().set("s"), &[DataType::Mark])),
         Operation::add(elements("s", [port(1)])),
         add_chain("b"),
         jump("b", "missing"),
@@ -158,6 +161,48 @@ fn the_rest_is_executed_without_what_is_refused(rules: &mut Rules) {
         Some(Err(Error::NotExecuted { refused: 1 }))
     ));
     assert_eq!(ok(rules.rules(&table(), None)).len(), 1);
+}
+
+fn only_the_refused_elements_are_left_out(rules: &mut Rules) {
+    ok(rules.apply(&[
+        add_table(),
+        add_chain("a"),
+        Operation::add(ports("s")),
+        Operation::add(elements("s", [port(1), port(3)])),
+        Operation::add(Set::verdict_map(table().set("v"), &[DataType::Service])),
+    ]));
+    let to = |number: u16, chain: &str| port(number).with_verdict(Verdict::jump(chain));
+    let outcomes = rules.execute_rest_by_element(&[
+        Operation::create(elements("s", [port(0), port(1), port(2), port(3), port(4)])),
+        // Another type of key: refused, with the chain that would use it.
+        Operation::add(Set::new(table().set("s"), &[DataType::Mark])),
+        jump("missing", "a"),
+        Operation::add(elements("v", [to(7, "a"), to(8, "missing"), to(9, "a")])),
+        Operation::delete(elements("s", [port(3), port(99)])),
+    ]);
+    let left_out = |index: usize| match outcomes.get(index) {
+        Some(Ok(elements)) => elements.iter().map(|(element, _)| *element).collect(),
+        other => {
+            assert!(matches!(other, Some(Err(_))), "{other:?}");
+            vec![usize::MAX]
+        }
+    };
+    let all: Vec<Vec<usize>> = (0..outcomes.len()).map(left_out).collect();
+    let operation = vec![usize::MAX];
+    // Elements of a set whose definition was refused are left out with it.
+    assert_eq!(
+        all,
+        [vec![1, 3], operation.clone(), operation, vec![1], vec![0, 1]],
+        "{outcomes:?}"
+    );
+    for (_, error) in outcomes.iter().flatten().flatten() {
+        assert!(
+            matches!(error, Error::Refused { .. } | Error::NotExecuted { refused: 1 }),
+            "{error:?}"
+        );
+    }
+    let found = |name: &str, rules: &mut Rules| ok(rules.list_elements(&table().set(name))).len();
+    assert_eq!((found("s", rules), found("v", rules)), (5, 2));
 }
 
 fn tables_are_added_once_and_deleted_with_everything_in_them(rules: &mut Rules) {

@@ -57,10 +57,12 @@ pub(super) fn object(object: &Object) -> Vec<String> {
             ));
             lines.extend(family(timeout.family));
             let states = states(timeout.protocol);
-            let named = timeout.timeouts.0.iter().map(|(state, seconds)| {
-                let name = states.get(usize::from(*state).wrapping_sub(1));
-                let name = name.map_or_else(|| state.to_string(), |name| (*name).to_owned());
-                format!("{name} : {seconds}")
+            let named = timeout.timeouts.0.iter().filter_map(|(state, seconds)| {
+                match states.get(usize::from(*state).wrapping_sub(1)) {
+                    Some((_, default)) if default == seconds => None,
+                    Some((name, _)) => Some(format!("{name} : {seconds}")),
+                    None => Some(format!("{state} : {seconds}")),
+                }
             });
             let named: Vec<String> = named.collect();
             lines.push(format!("policy = {{ {} }}", named.join(", ")));
@@ -91,23 +93,24 @@ fn family(number: Option<u16>) -> Option<String> {
     Some(format!("l3proto {name}"))
 }
 
-/// The states with timeouts, in the order of their numbers from 1 (`CTA_TIMEOUT_TCP_*`, `CTA_TIMEOUT_UDP_*`).
-fn states(protocol: u8) -> &'static [&'static str] {
+/// The states with timeouts, in the order of their numbers from 1 (`CTA_TIMEOUT_TCP_*`, `CTA_TIMEOUT_UDP_*`), and the timeouts in seconds that
+/// `nft` does not list, since the kernel has them without a configuration.
+fn states(protocol: u8) -> &'static [(&'static str, u32)] {
     match protocol {
         6 => &[
-            "syn_sent",
-            "syn_recv",
-            "established",
-            "fin_wait",
-            "close_wait",
-            "last_ack",
-            "time_wait",
-            "close",
-            "syn_sent2",
-            "retrans",
-            "unack",
+            ("syn_sent", 120),
+            ("syn_recv", 60),
+            ("established", 432_000),
+            ("fin_wait", 120),
+            ("close_wait", 60),
+            ("last_ack", 30),
+            ("time_wait", 120),
+            ("close", 10),
+            ("syn_sent2", 120),
+            ("retrans", 300),
+            ("unack", 300),
         ],
-        17 | 136 => &["unreplied", "replied"],
+        17 => &[("unreplied", 30), ("replied", 120)],
         _ => &[],
     }
 }
@@ -121,7 +124,10 @@ fn parameters(synproxy: &Synproxy) -> Vec<String> {
     if has(SynproxyFlags::WINDOW_SCALE) {
         lines.push(format!("wscale {}", synproxy.window_scale.unwrap_or(0)));
     }
-    let names = [(SynproxyFlags::TIMESTAMP, "timestamp"), (SynproxyFlags::SACK, "sack-perm")];
+    let names = [
+        (SynproxyFlags::TIMESTAMP, "timestamp"),
+        (SynproxyFlags::SACK, "sack-perm"),
+    ];
     let names: Vec<&str> = names
         .iter()
         .filter(|(flag, _)| has(*flag))

@@ -118,8 +118,7 @@ impl<'a> Commands<'a> {
                 }
                 Operation::Add(Item::Elements(elements)) => {
                     let is_anonymous = |contents: &&mut SetContents| {
-                        contents.set.key == elements.set
-                            && contents.set.flags.contains(SetFlags::ANONYMOUS)
+                        contents.set.key == elements.set && contents.set.flags.contains(SetFlags::ANONYMOUS)
                     };
                     if let Some(contents) = sets.iter_mut().find(is_anonymous) {
                         contents.elements.extend(elements.elements.iter().cloned());
@@ -157,7 +156,11 @@ impl fmt::Display for Commands<'_> {
                 Operation::Add(Item::Elements(elements)) => self.is_anonymous(&elements.set),
                 _ => false,
             };
-            if !of_anonymous {
+            // `nft` has no command without elements.
+            let is_nothing = operation
+                .elements()
+                .is_some_and(|elements| elements.elements.is_empty());
+            if !of_anonymous && !is_nothing {
                 write_command(f, operation, &self.sets)?;
                 f.write_str("\n")?;
             }
@@ -170,7 +173,11 @@ fn write_command(f: &mut fmt::Formatter<'_>, operation: &Operation, sets: &[SetC
     write!(f, "{}", Brief(operation))?;
     match operation {
         Operation::Insert(rule) => write_rule(f, rule, sets),
-        Operation::Replace(_, rule) => write!(f, " {}", of_table(sets, &rule.chain.table, |sets| sets.rule(rule))),
+        Operation::Replace(_, rule) => write!(
+            f,
+            " {}",
+            of_table(sets, &rule.chain.table, |sets| sets.rule(rule))
+        ),
         Operation::Add(item) | Operation::Create(item) => match item {
             Item::Rule(rule) => write_rule(f, rule, sets),
             Item::Chain(chain) => {
@@ -181,7 +188,11 @@ fn write_command(f: &mut fmt::Formatter<'_>, operation: &Operation, sets: &[SetC
                 if chain.flags.contains(ChainFlags::HARDWARE_OFFLOAD) {
                     lines.push("flags offload;".to_owned());
                 }
-                lines.extend(chain.comment().map(|comment| format!("comment {};", Quoted(comment))));
+                lines.extend(
+                    chain
+                        .comment()
+                        .map(|comment| format!("comment {};", Quoted(comment))),
+                );
                 match lines.as_slice() {
                     [] => Ok(()),
                     lines => write!(f, " {{ {} }}", lines.join(" ")),
@@ -192,7 +203,11 @@ fn write_command(f: &mut fmt::Formatter<'_>, operation: &Operation, sets: &[SetC
             Item::Table(table) => {
                 let flags = table_flags(table.flags);
                 let mut lines = Vec::new();
-                lines.extend(table.comment().map(|comment| format!("comment {}", Quoted(comment))));
+                lines.extend(
+                    table
+                        .comment()
+                        .map(|comment| format!("comment {}", Quoted(comment))),
+                );
                 lines.extend((!flags.is_empty()).then(|| format!("flags {flags}")));
                 write_block(f, &lines)
             }
@@ -218,7 +233,11 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule, sets: &[SetContents]) -> 
     if let Some(position) = rule.position {
         write!(f, " handle {position}")?;
     }
-    write!(f, " {}", of_table(sets, &rule.chain.table, |sets| sets.rule(rule)))
+    write!(
+        f,
+        " {}",
+        of_table(sets, &rule.chain.table, |sets| sets.rule(rule))
+    )
 }
 
 /// With the sets of one table only: names are those of a table.
@@ -238,7 +257,9 @@ fn write_elements(f: &mut fmt::Formatter<'_>, changed: &Elements, sets: &[SetCon
         None => {
             let untyped = Set::new(changed.set.clone(), &[]);
             let texts = changed.elements.iter();
-            let text = |element: &Element| element.key.to_string() + &attributes(&untyped, element, &Context::default());
+            let text = |element: &Element| {
+                element.key.to_string() + &attributes(&untyped, element, &Context::default())
+            };
             texts.map(text).collect()
         }
     };

@@ -8,9 +8,9 @@ use crate::data_type::DataType;
 use crate::element::Element;
 use crate::expression::lengths::ct_length;
 use crate::expression::{
-    BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, FibFlags, FibResult, InvertFlags,
-    LimitKind, LogFlags, LookupFlags, MetaKey, NatFlags, NatKind, NumberGeneratorKind, PayloadBase,
-    QuotaFlags, RejectKind,
+    BitwiseOperation, ByteOrderOperation, CompareOperator, ConnectionTrackingKey, Expression, FibFlags,
+    FibResult, InvertFlags, LimitKind, LogFlags, LookupFlags, MetaKey, NatFlags, NatKind,
+    NumberGeneratorKind, PayloadBase, QuotaFlags, RejectKind,
 };
 use crate::register::Register;
 use crate::rule::Rule;
@@ -370,6 +370,18 @@ impl Printer<'_> {
             Expression::ByteOrder(order) if order.length == 1 && order.source == order.destination => {
                 Some(())
             }
+            // A number in the byte order of the network, as ranges need it.
+            Expression::ByteOrder(order)
+                if order.operation == ByteOrderOperation::ToNetwork && order.source == order.destination =>
+            {
+                let index = order.source.index()? as usize;
+                let operand = self.registers.get_mut(index)?.as_mut()?;
+                if operand.data_type == DataType::UserId && operand.length == order.length {
+                    operand.data_type = DataType::Integer;
+                    return Some(());
+                }
+                None
+            }
             Expression::Compare(compare) => self.compare(compare.source, compare.operator, &compare.value),
             Expression::Range(range) => {
                 let operand = self.compared(range.source)?;
@@ -541,6 +553,14 @@ impl Printer<'_> {
                 (operator, None) => self.say(format!("{text} & {masked} {operator} {value}")),
                 _ => None,
             };
+        }
+        // `nft` writes a range of numbers as two comparisons.
+        if operator == CompareOperator::LessOrEqual
+            && let Some(last) = self.statements.last_mut()
+            && let Some(first) = last.strip_prefix(&format!("{text} >= "))
+        {
+            *last = format!("{text} {first}-{}", field(operand.data_type, bytes));
+            return Some(());
         }
         // A comparison of the first bytes of an address is one of a prefix.
         if matches!(operand.data_type, DataType::Ipv4Address | DataType::Ipv6Address)

@@ -43,10 +43,16 @@ pub(super) fn definition(set: &Set, context: &Context<'_>) -> Vec<String> {
     lines.extend((!flags.is_empty()).then(|| format!("flags {}", flags.join(","))));
     let expressions = set.expressions.iter();
     lines.extend(expressions.map(|expression| context.expression(expression)));
-    lines.extend(set.timeout.map(|timeout| format!("timeout {}", duration(timeout))));
+    lines.extend(
+        set.timeout
+            .map(|timeout| format!("timeout {}", duration(timeout))),
+    );
     let interval = set.collection_interval;
     lines.extend(interval.map(|interval| format!("gc-interval {}", duration(interval))));
-    lines.extend(set.comment().map(|comment| format!("comment {}", Quoted(comment))));
+    lines.extend(
+        set.comment()
+            .map(|comment| format!("comment {}", Quoted(comment))),
+    );
     lines
 }
 
