@@ -159,7 +159,9 @@ impl DataPath for IpvsMode {
     }
 
     fn next(state: &State) -> Option<Instant> {
-        let is_due = state.readings.has_changed_support || state.releases_leftovers();
+        let is_due = state.readings.has_changed_support
+            || state.releases_leftovers()
+            || state.is_restriction_changed();
         let now = state.drains.now().filter(|_| is_due);
         // On a node that another mode serves, an error while listing ends the sync of this part.
         let readings = [now, state.readings.retry_at()];
@@ -189,9 +191,9 @@ impl DataPath for IpvsMode {
             Key::Entry(_, SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp, _) => {
                 Some("until it is added, the load balancer drops the packets of these clients")
             }
-            Key::Entry(_, SetId::LoadBalancerFirewall, _) => Some(
-                "until it is added, source ranges that are added to a served load balancer do not apply: it is open to all clients",
-            ),
+            Key::Entry(_, SetId::LoadBalancerFirewall, _) => {
+                Some("until it is added, the load balancer is not served: it would be open to all clients")
+            }
             _ => None,
         }
     }

@@ -125,6 +125,16 @@ pub(super) fn is_only_of_ipvs_mode(jump: &Jump) -> bool {
     to.is_some_and(|to| to.as_str() == PROXY_FIREWALL || is_only_chain_of_ipvs_mode(jump.table, to))
 }
 
+/// Whether rules look up the load balancers with source ranges, and drop packets of other clients.
+pub(super) fn looks_up_source_ranges(ruleset: &Ruleset, family: Family) -> bool {
+    let chain = |name: &str| ruleset.chain(Table::Filter, &chain_name(name));
+    let set = SetId::LoadBalancerFirewall.name(family).to_string();
+    let looks_up = |rule: &Rule| rule.to_string().contains(&set);
+    let drops = |rule: &Rule| matches!(rule.target, Some(Target::Drop));
+    chain(PROXY_FIREWALL).is_some_and(|chain| chain.rules().any(looks_up))
+        && chain(SOURCE_RANGES_FIREWALL).is_some_and(|chain| chain.rules().any(drops))
+}
+
 /// The set of the virtual IPs.
 pub(super) fn virtual_ips(family: Family) -> SetName {
     set_name(SetId::IpvsIps, family)

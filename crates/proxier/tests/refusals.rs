@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use kernlink_ipset::{Entry, Operation as SetOperation, ProtocolPort, Set, SetName, SetType};
 use kernlink_ipvs::{Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer};
 use kernlink_netlink::Errno;
-use kernlink_proxier::ipvs_mode::{Kernel, Operation, SetId};
+use kernlink_proxier::ipvs_mode::{Kernel, Operation, Proxier, SetId};
 use kernlink_services::{Change, ObjectChange, Port, ServiceType, TrafficPolicy};
 
 use crate::faulty::Faults;
@@ -153,18 +153,104 @@ fn source_ranges_apply_although_one_of_them_cannot_be_added() {
 }
 
 #[test]
-fn a_new_service_is_not_served_while_one_of_its_source_ranges_cannot_be_added() {
+fn a_new_load_balancer_is_served_to_the_source_ranges_that_could_be_added() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     faults.refuse("add KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1,tcp:80,198.18.0.0/15");
     let mut proxier = proxier(config(), kernel);
     upsert(&mut proxier, load_balancer(&["198.18.0.0/15", "192.0.2.0/24"]));
     let synced = proxier.sync(Instant::now()).unwrap();
-    assert!(
-        synced.counts().failed == 1 && synced.counts().skipped > 0,
+    assert_eq!(
+        (synced.counts().failed, synced.counts().skipped),
+        (1, 0),
         "{synced}"
     );
-    assert!(!virtual_servers(proxier.kernel_mut()).contains(&"-t 203.0.113.1:80".to_owned()));
-    assert!(!bound(proxier.kernel_mut()).contains(&"203.0.113.1/32".to_owned()));
+    assert!(is_served(&mut proxier));
+    let kernel = proxier.kernel_mut();
+    assert_eq!(
+        entries(kernel, SetId::LoadBalancerFirewall),
+        ["203.0.113.1,tcp:80"]
+    );
+    assert_eq!(
+        entries(kernel, SetId::LoadBalancerSourceCidr),
+        ["203.0.113.1,tcp:80,192.0.2.0/24"]
+    );
+}
+
+/// Whether the load balancer has a virtual server, and clients reach it.
+fn is_served(proxier: &mut Proxier) -> bool {
+    let has_server = virtual_servers(proxier.kernel_mut()).contains(&"-t 203.0.113.1:80".to_owned());
+    let is_bound = bound(proxier.kernel_mut()).contains(&"203.0.113.1/32".to_owned());
+    assert_eq!(has_server, is_bound);
+    has_server
+}
+
+#[test]
+fn a_served_load_balancer_is_closed_while_source_ranges_that_are_added_to_it_cannot_be_applied() {
+    let restrictions = [
+        // Its entry, the set, and the rules that look it up.
+        "add KUBE-LOAD-BALANCER-FW 203.0.113.1,tcp:80",
+        "create KUBE-LOAD-BALANCER-FW",
+        "KUBE-SOURCE-RANGES-FIREWALL",
+    ];
+    for restriction in restrictions {
+        let (mut kernel, faults) = Faults::of_kernel(kernel());
+        kernel.rules = faults.tables(kernel.rules);
+        let is_set = restriction.starts_with("create");
+        if is_set {
+            faults.refuse(restriction);
+        }
+        let mut proxier = proxier(config(), kernel);
+        upsert(&mut proxier, load_balancer(&[]));
+        let mut now = Instant::now();
+        assert_eq!(proxier.sync(now).unwrap().is_success(), !is_set);
+        assert!(is_served(&mut proxier), "{restriction}");
+        faults.refuse(restriction);
+        upsert(&mut proxier, load_balancer(&["198.18.0.0/15"]));
+        let synced = proxier.sync(now).unwrap();
+        assert!(!synced.is_success(), "{restriction}: {synced}");
+        assert_eq!(synced.next, Some(now), "{restriction}: {synced}");
+        let synced = proxier.sync(now).unwrap();
+        assert!(!is_served(&mut proxier), "{restriction}: {synced}");
+        assert!(virtual_servers(proxier.kernel_mut()).contains(&"-t 10.96.0.1:80".to_owned()));
+        let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+        let is_named = |text: &String| {
+            text.contains("load balancer -t 203.0.113.1:80 is not served, because its source ranges cannot")
+        };
+        assert!(events.iter().any(is_named), "{restriction}: {events:?}");
+        // It stays closed.
+        for _ in 0..5 {
+            now = proxier.sync(now).unwrap().next.unwrap();
+            assert!(!is_served(&mut proxier), "{restriction}");
+        }
+        faults.end();
+        assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+        assert!(is_served(&mut proxier), "{restriction}");
+        assert_eq!(
+            entries(proxier.kernel_mut(), SetId::LoadBalancerFirewall),
+            ["203.0.113.1,tcp:80"]
+        );
+        assert_eq!(
+            real_servers(proxier.kernel_mut(), &key("203.0.113.1", 80)),
+            [""; 0]
+        );
+    }
+}
+
+#[test]
+fn a_closed_load_balancer_is_served_when_its_source_ranges_are_removed() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = proxier(config(), kernel);
+    upsert(&mut proxier, load_balancer(&[]));
+    let now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_success());
+    faults.refuse("add KUBE-LOAD-BALANCER-FW 203.0.113.1,tcp:80");
+    upsert(&mut proxier, load_balancer(&["198.18.0.0/15"]));
+    proxier.sync(now).unwrap();
+    proxier.sync(now).unwrap();
+    assert!(!is_served(&mut proxier));
+    upsert(&mut proxier, load_balancer(&[]));
+    assert!(proxier.sync(now).unwrap().is_success());
+    assert!(is_served(&mut proxier));
 }
 
 #[test]

@@ -44,7 +44,8 @@ impl Planner<'_, '_, '_> {
     }
 
     /// A virtual server needs its entries, which identify it as owned, except those that follow it. One with restricted sources needs the
-    /// rules too. A new one needs the sysctls without which it would not work.
+    /// rules too, but of its sources only the sets: the rules drop the packets of those that could not be added. A new one needs the sysctls
+    /// without which it would not work.
     fn needs_of_server(&self, key: &VirtualServerKey, desired: &DesiredServer, is_new: bool) -> Vec<Need> {
         let Some(family) = key.address().map(Family::of) else {
             return Vec::new();
@@ -55,6 +56,11 @@ impl Planner<'_, '_, '_> {
         }
         for (set, entry) in self.state.entries_of(desired) {
             let of_plan = (family, *set, entry.clone());
+            let is_source = matches!(set, SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp);
+            if is_source {
+                needs.extend(self.set_need(family, *set));
+                continue;
+            }
             if self.late.contains_key(&of_plan) {
                 continue;
             }

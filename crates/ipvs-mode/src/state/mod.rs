@@ -8,6 +8,7 @@ mod flows;
 mod foreign;
 mod readings;
 mod record;
+mod restrictions;
 mod retired;
 mod servers;
 mod service_ports;
@@ -35,6 +36,7 @@ pub(super) use self::drains::Drains;
 pub(super) use self::flows::udp_address;
 use self::foreign::Foreign;
 pub(super) use self::readings::{Part, Readings};
+use self::restrictions::Restrictions;
 use self::retired::Retired;
 pub use self::retired::SharedChains;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
@@ -92,6 +94,7 @@ pub struct State {
     /// Whether the events about the configuration were returned.
     is_config_reported: bool,
     foreign: Foreign,
+    restrictions: Restrictions,
     /// The families whose ledger is empty although owned virtual servers exist.
     pub(super) without_ledger: BTreeSet<Family>,
     /// Set if another mode serves the node: then everything that is owned is removed.
@@ -148,6 +151,7 @@ impl State {
             is_outdated: false,
             is_config_reported: false,
             foreign: Foreign::default(),
+            restrictions: Restrictions::default(),
             without_ledger: BTreeSet::new(),
             retired: None,
         };
@@ -398,6 +402,7 @@ impl State {
 
     /// Makes all objects clean, after a plan compared the dirty ones.
     pub(super) fn clear_dirty(&mut self) {
+        self.check_restrictions();
         self.sysctls.clear_dirty();
         self.timeouts.is_dirty = false;
         self.links.clear_dirty();

@@ -110,7 +110,9 @@ impl State {
             ids.extend(services.ports().map(|(id, _)| id));
             named.extend(services.ports().map(|(_, port)| &port.key.name.service));
         }
-        for id in self.ports_to_decide() {
+        let mut to_decide = self.ports_to_decide();
+        to_decide.append(&mut self.restrictions_to_decide());
+        for id in to_decide {
             if !ids.contains(&id) {
                 ids.push(id);
             }
@@ -118,12 +120,14 @@ impl State {
         for id in ids {
             self.release_withheld(id);
             let Some(port) = services.port(id) else {
+                self.release_open(id);
                 self.replace_port(id, None, &mut events);
                 continue;
             };
             let options = options::options(&port.options, &self.defaults, &self.schedulers);
             let mut compiled = compile(port, services.owned_frontends(id), &options);
             self.withhold_foreign(id, &port.key.name.service, &mut compiled);
+            self.withhold_open(id, &port.key.name.service, &mut compiled);
             self.replace_port(id, Some((port, compiled)), &mut events);
         }
         for name in named {
