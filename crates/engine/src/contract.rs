@@ -70,12 +70,6 @@ pub trait Fixture {
         true
     }
 
-    /// Whether a frontend that passes from one Service to another is served all the time, also if an operation on one of them fails. Default:
-    /// it is.
-    fn serves_while_the_owner_changes(&self) -> bool {
-        true
-    }
-
     /// Whether the kernel refuses an operation if another one on the same Service was refused, without any effect: it may be passed to the
     /// kernel together with that one, without a need of its step. Default: no operation is like this.
     fn is_safe_without_needs(&self, _operation: &<Self::DataPath as DataPath>::Operation) -> bool {

@@ -18,6 +18,9 @@ pub enum Key {
     Jump(Family, usize),
     /// The chains and rules of a Service in a family, with the rules of an earlier process that name it.
     Service(Family, ObjectName),
+    /// The rules of frontends that another Service has now, and the chains that the previous one does not need any more. They serve until those of
+    /// the new owner are written.
+    Replaced(Family, ObjectName),
     /// The rule of `KUBE-FIREWALL` in a family whose tables cannot be read: the kubelet may have rules in this chain, so it is not emptied.
     Firewall(Family),
     /// Rules of a family that no Service needs, that this process did not write and that name no Service, in chains that stay or are emptied.
@@ -41,6 +44,7 @@ impl Key {
             | Key::Jump(family, _)
             | Key::Firewall(family)
             | Key::Service(family, _)
+            | Key::Replaced(family, _)
             | Key::Leftovers(family)
             | Key::Chain(family, _)
             | Key::Flows(family) => Some(*family),
@@ -49,12 +53,21 @@ impl Key {
 }
 
 impl Key {
+    /// What operations on a Service change.
+    pub(super) fn of_service(family: Family, name: &ObjectName) -> [Self; 2] {
+        [
+            Key::Service(family, name.clone()),
+            Key::Replaced(family, name.clone()),
+        ]
+    }
+
     pub(super) fn class(&self) -> Class {
         let (kind, is_shared) = match self {
             Key::Sysctl(_) => ("sysctl", false),
             Key::Fixed(_) => ("fixed_chains", true),
             Key::Jump(..) => ("jump", true),
             Key::Service(..) => ("service", false),
+            Key::Replaced(..) => ("replaced_rules", false),
             Key::Firewall(_) => ("firewall", true),
             Key::Leftovers(_) => ("leftovers", false),
             Key::Chain(..) => ("withdrawn_chain", false),
@@ -77,6 +90,7 @@ impl fmt::Display for Key {
             Key::Fixed(family) => write!(f, "{family} fixed chains"),
             Key::Jump(family, position) => write!(f, "{family} jump {position}"),
             Key::Service(family, name) => write!(f, "{family} chains of Service {name}"),
+            Key::Replaced(family, name) => write!(f, "{family} replaced rules of Service {name}"),
             Key::Firewall(family) => write!(f, "{family} rule of KUBE-FIREWALL"),
             Key::Leftovers(family) => write!(f, "{family} rules of withdrawn Services"),
             Key::Chain(family, name) => write!(f, "{family} chain {name}"),

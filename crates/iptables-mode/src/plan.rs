@@ -1,6 +1,7 @@
 //! Makes a plan: compares the dirty chains and rules and adds the steps that change them.
 
 mod flows;
+mod replaced;
 mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ type Need = kernlink_engine::plan::Need<Key>;
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
     state.complete_dirty();
+    state.forget_replaced();
     plan_sysctls(state, builder, |name| name != ROUTE_LOCALNET, Phase::Sysctls, &[]);
     plan_accounting(state, builder);
     state.flows.compare_observed();
@@ -55,7 +57,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode
     // A destination of a Service without a step was compared by the first listing.
     state.flows.changed.retain(|_, service| {
         let families = Family::ALL.into_iter();
-        let mut keys = families.map(|family| Key::Service(family, service.clone()));
+        let mut keys = families.flat_map(|family| Key::of_service(family, service));
         keys.any(|key| touched.contains_key(&key) || state.touched.contains_key(&key))
     });
     // Those of failed steps that are not planned now are kept until they are done.

@@ -263,11 +263,6 @@ impl Fixture for IptablesFixture {
         edits.all(|edit| matches!(edit, Edit::DeleteChain { .. }))
     }
 
-    /// The rules of the former owner are removed although those of the new one were refused: found with the seeds 77 and 180.
-    fn serves_while_the_owner_changes(&self) -> bool {
-        false
-    }
-
     /// `iptables-save` reads a table at once.
     fn has_torn_listings(&self) -> bool {
         false

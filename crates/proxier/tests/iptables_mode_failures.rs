@@ -27,7 +27,8 @@ use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, SysctlErrorC
 use kernlink_services::{Change, Family, ObjectChange, ObjectName, Port, Service};
 
 use crate::iptables_node::{
-    FOREIGN, SOURCE, change_endpoints, config, deliver_numbered, filled, kernel, proxier_on, saved, sync,
+    FOREIGN, SOURCE, change_endpoints, config, deliver, deliver_numbered, filled, kernel, proxier_on, saved,
+    service, slice, sync,
 };
 use crate::refusing_tables::{Behaviour, Rules, faulty_kernel};
 
@@ -73,6 +74,51 @@ fn the_retry_of_a_refused_service_neither_reads_the_tables_nor_retries_others() 
     retried.sort();
     assert_eq!(retried, [service_key(3), service_key(5)]);
     assert_eq!(behaviour.lock().unwrap().saves, saves);
+}
+
+#[test]
+fn a_frontend_is_served_by_its_previous_owner_until_the_rules_of_the_new_one_are_written() {
+    for is_deleted in [true, false] {
+        let (kernel, behaviour) = faulty_kernel(FOREIGN);
+        let mut proxier = proxier_on(kernel);
+        let external = |number: u16| {
+            let mut service = service(number);
+            service.external_ips = vec!["203.0.113.1".to_owned()];
+            service
+        };
+        let slices = || (1..=2).map(|number| slice(number, &[1])).collect();
+        deliver(&mut proxier, vec![external(1), service(2)], slices());
+        let now = Instant::now();
+        assert!(proxier.sync(now).unwrap().is_success());
+        // The external IP passes to the other Service, whose rules are refused.
+        behaviour.lock().unwrap().refused = vec!["ns/s2:web external IP".to_owned()];
+        let services = if is_deleted {
+            vec![external(2)]
+        } else {
+            vec![service(1), external(2)]
+        };
+        deliver(&mut proxier, services, slices());
+        let synced = proxier.sync(now).unwrap();
+        assert_eq!(failed(&synced), [service_key(2)], "{synced}");
+        let rules = ipv4(&mut proxier);
+        assert!(rules.contains("ns/s1:web external IP"), "{rules}");
+        assert!(rules.contains("--to-destination 10.244.1.1:8080"), "{rules}");
+        // Only what another Service needs is kept.
+        assert_eq!(rules.contains("ns/s1:web cluster IP"), !is_deleted, "{rules}");
+        behaviour.lock().unwrap().refused.clear();
+        let mut next = synced.next;
+        while let Some(time) = next {
+            next = proxier.sync(time).unwrap().next;
+        }
+        let rules = ipv4(&mut proxier);
+        assert!(!rules.contains("ns/s1:web external IP"), "{rules}");
+        assert!(rules.contains("ns/s2:web external IP"), "{rules}");
+        assert_eq!(rules.contains("ns/s1"), !is_deleted, "{rules}");
+        // As a process that wrote them from the beginning.
+        proxier.resync();
+        let synced = proxier.sync(now + Duration::from_secs(3_600)).unwrap();
+        assert!(synced.plan.is_empty(), "{}", synced.plan);
+    }
 }
 
 #[test]

@@ -296,12 +296,8 @@ impl Expected {
     pub(super) fn keep<F: Fixture>(&mut self, before: &Process<'_, F>, after: &Process<'_, F>) {
         let later = after.proxier.services();
         for frontend in before.proxier.services().frontends() {
-            let is_changed = later.frontend(&frontend.key).is_some_and(|later| {
-                let names = [frontend.owner, later.owner].map(|owner| &owner.key.name);
-                let is_of_one = names[0] == names[1];
-                frontend.owner != later.owner
-                    && (is_of_one || before.fixture.serves_while_the_owner_changes())
-            });
+            let later = later.frontend(&frontend.key);
+            let is_changed = later.is_some_and(|later| frontend.owner != later.owner);
             if !is_changed {
                 continue;
             }

@@ -87,6 +87,7 @@ pub(crate) fn is_observed(state: &State, key: &Key) -> bool {
         | Key::Jump(family, _)
         | Key::Firewall(family)
         | Key::Service(family, _)
+        | Key::Replaced(family, _)
         | Key::Leftovers(family) => !state.fixed(*family).is_empty(),
     }
 }

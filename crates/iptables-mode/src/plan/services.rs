@@ -10,6 +10,7 @@ use kernlink_iptables_restore::{ChainName, Edit, Table};
 use kernlink_services::{Family, ObjectName};
 
 use super::flows::Written;
+use super::replaced::{Replaced, take_replaced};
 use super::{Fixed, Need};
 use crate::IptablesMode;
 use crate::key::Key;
@@ -74,6 +75,7 @@ pub(super) fn plan_services(
             _ => leftovers = Some(part),
         }
     }
+    let all_replaced = take_replaced(state, family, &mut of_services);
     let writes = parallel::map(of_services, FEWEST_SERVICES, |(name, mut part)| {
         let order = if leaves_ipvs && !part.is_translated() {
             NAT_FIRST
@@ -92,6 +94,34 @@ pub(super) fn plan_services(
         let need = builder.push(phase, key, Subject::Service(name.clone()), write, needs);
         written.add_withdrawn(withdrawn, &need);
         written.services.insert(name, need);
+    }
+    let mut replaced: HashMap<ObjectName, Need> = HashMap::new();
+    for Replaced {
+        service: name,
+        mut part,
+        owners,
+    } in all_replaced
+    {
+        let withdrawn = std::mem::take(&mut part.withdrawn);
+        let key = Key::Replaced(family, name.clone());
+        let Some((write, changes)) = part.write(family, key.clone(), NAT_FIRST) else {
+            continue;
+        };
+        touched.insert(key.clone(), changes);
+        let owners = owners.into_iter().map(|owner| {
+            let written = written.services.get(&owner).cloned();
+            written.unwrap_or(Need::Waiting(Key::Service(family, owner)))
+        });
+        let needs = Needs::all(service_needs.iter().cloned().chain(owners));
+        let need = builder.push(phase, key, Subject::Service(name.clone()), write, needs);
+        written.add_withdrawn(withdrawn, &need);
+        replaced.insert(name, need);
+    }
+    for (name, need) in &replaced {
+        written
+            .services
+            .entry(name.clone())
+            .or_insert_with(|| need.clone());
     }
     let leftovers = leftovers.and_then(|mut part| {
         let withdrawn = std::mem::take(&mut part.withdrawn);
@@ -127,7 +157,8 @@ pub(super) fn plan_services(
             Subject::Service(name) => {
                 let writes = written.services.get(name);
                 let waits = writes.filter(|need| matches!(need, Need::Waiting(_)));
-                fixed.needs.iter().chain(waits).cloned().collect()
+                let replaced = replaced.get(name);
+                fixed.needs.iter().chain(waits).chain(replaced).cloned().collect()
             }
             _ => leftover_needs.clone(),
         };

@@ -16,7 +16,7 @@ impl State {
                 let is_changed = self.fixed[family.index()].is_changed;
                 return is_changed.then_some(Key::Fixed(*family));
             }
-            Key::Service(family, _) | Key::Leftovers(family) => {
+            Key::Service(family, _) | Key::Replaced(family, _) | Key::Leftovers(family) => {
                 let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
                 let mut touched = self.touched.get(key).into_iter().flatten();
                 touched.any(|object| match object {
@@ -42,7 +42,7 @@ impl State {
             Key::Accounting(name) => self.accounting.set_dirty(name.clone()),
             Key::Flows(family) => self.flows.tracked.set_dirty(*family),
             Key::NodeAddresses => {}
-            Key::Service(family, _) | Key::Leftovers(family) => {
+            Key::Service(family, _) | Key::Replaced(family, _) | Key::Leftovers(family) => {
                 let touched = self.touched.get(key).cloned().unwrap_or_default();
                 let (chains, rules) = self.tables(*family);
                 for object in touched {
@@ -64,7 +64,7 @@ impl State {
             Key::Accounting(name) => self.accounting.is_dirty(name),
             Key::Flows(family) => self.flows.tracked.is_dirty(*family),
             Key::NodeAddresses => false,
-            Key::Service(family, _) | Key::Leftovers(family) => {
+            Key::Service(family, _) | Key::Replaced(family, _) | Key::Leftovers(family) => {
                 let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
                 let mut touched = self.touched.get(key).into_iter().flatten();
                 touched.any(|object| match object {
@@ -92,6 +92,15 @@ impl State {
             if clean.len() == before {
                 return;
             }
+        }
+    }
+
+    /// Forgets the operations on replaced rules that the plan compares: it makes them again, or they are parts of other operations now.
+    pub(crate) fn forget_replaced(&mut self) {
+        let replaced = self.touched.keys().filter(|key| matches!(key, Key::Replaced(..)));
+        let compared: Vec<Key> = replaced.filter(|key| self.is_dirty(key)).cloned().collect();
+        for key in compared {
+            self.touched.remove(&key);
         }
     }
 

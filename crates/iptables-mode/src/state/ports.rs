@@ -107,7 +107,12 @@ impl State {
             self.replace_port(id, port);
         }
         // An operation of a Service that is not done yet becomes a part of the next one.
-        let is_undone = |key: &&Key| matches!(key, Key::Service(_, name) if names.contains(name));
+        // Replaced rules may wait for any of them.
+        let is_undone = |key: &&Key| match key {
+            Key::Service(_, name) => names.contains(name),
+            Key::Replaced(..) => !names.is_empty(),
+            _ => false,
+        };
         let undone: Vec<Key> = self.touched.keys().filter(is_undone).cloned().collect();
         for key in undone {
             self.set_dirty(&key);

@@ -29,8 +29,10 @@ impl State {
             Operation::EnsureAccounting(name) => self.accounting.observe(name.clone(), Some(())),
             Operation::Flows(pass) => {
                 let touched = &self.touched;
-                let is_written =
-                    |name: &ObjectName| !touched.contains_key(&Key::Service(pass.family, name.clone()));
+                let is_written = |name: &ObjectName| {
+                    let keys = Key::of_service(pass.family, name);
+                    !keys.iter().any(|key| touched.contains_key(key))
+                };
                 self.flows.record(pass, is_written);
             }
             Operation::EnsureChain(ensure) => {
