@@ -163,7 +163,7 @@ impl Cluster {
         Ok(proxier)
     }
 
-    /// For many Services with one cluster IP and one port: its endpoints with another address instead of one of them, and the former ones.
+    /// For many Services with one cluster IP and one port: its endpoints with another address instead of one of them, and the previous ones.
     #[must_use]
     pub fn replacements(&self) -> Vec<[EndpointSlice; 2]> {
         let changes = self.changes(Place::OtherNode).into_iter();

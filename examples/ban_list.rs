@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     let base = BaseChain::new(ChainType::Filter, Hook::Input, BaseChain::FILTER);
     let elements = banned
         .into_iter()
-        .map(|address| Element::new(address).with_comment("by hand"));
+        .map(|address| Element::new(address).with_comment("by command"));
 
     let mut client = Client::open()?;
     client.apply(&[

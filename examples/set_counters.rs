@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let set = client.set(&table.set(set.as_str()))?.context("no such set")?;
 
     let mut rows = Vec::new();
-    // The elements arrive one after the other, whatever their number.
+    // The elements arrive one after the other: their number needs no memory.
     for element in client.elements(&set.key)? {
         let element = element?;
         let counter = element

@@ -216,7 +216,7 @@ fn watch_conntrack_prints_events() {
 }
 
 #[test]
-fn ban_list_bans_by_hand_and_by_a_trap() {
+fn ban_list_bans_by_command_and_by_a_trap() {
     NetNs::new().run(|| {
         tools::must("ip", &["address", "add", "192.0.2.7/32", "dev", "lo"]);
         let printed = run("ban_list", &["2323", "192.0.2.1", "192.0.2.2"]);
@@ -242,7 +242,7 @@ fn ban_list_bans_by_hand_and_by_a_trap() {
         assert_eq!(printed.lines().count(), 3, "{printed}");
         let listing = tools::must("nft", &["list", "table", "ip", "guard"]);
         assert_eq!(listing.matches("ip saddr @banned").count(), 1, "{listing}");
-        assert!(listing.contains("comment \"by hand\""), "{listing}");
+        assert!(listing.contains("comment \"by command\""), "{listing}");
     });
 }
 

@@ -235,7 +235,7 @@ impl Agent {
             match self.may_start(&mut proxier) {
                 Ok(is_partial) => break is_partial,
                 Err(Some(why)) => {
-                    // What a former process programmed is still served. Large tables take long to read.
+                    // What an earlier process programmed is still served. Large tables take long to read.
                     let is_due = read.is_none_or(|read| read.elapsed() >= SERVING_INTERVAL);
                     if why != reported || is_due {
                         let mode = self.settings.config.mode();

@@ -15,7 +15,7 @@ use crate::exit::Exit;
 
 /// The time in which the agent ends by itself, with the sync in progress. Then the tools that it started are ended.
 const TIME_OF_SYNC: Duration = Duration::from_secs(3);
-/// The time in which it ends without the tools. Then the process ends with whatever it does: the next one continues there.
+/// The time in which it ends without the tools. Then the process ends in the middle of what it does: the next one continues there.
 const TIME_WITHOUT_TOOLS: Duration = Duration::from_secs(3);
 
 /// Whether the agent has ended by itself.

@@ -27,7 +27,7 @@ pub(crate) struct State {
     metrics: Metrics,
     /// `None` before the first sync may begin, and when the agent ends.
     pub(crate) runner: Option<Runner<AllModes>>,
-    /// Whether the kernel has what a sync made, of this process or of a former one.
+    /// Whether the kernel has what a sync made, of this process or of an earlier one.
     pub(crate) is_serving: bool,
     /// Whether only the objects of the folder are synced, because the API server could not be read yet.
     pub(crate) is_partial: bool,

@@ -597,7 +597,7 @@ fn a_service_that_cannot_be_programmed_in_ipvs_mode_keeps_only_its_own_rules_of_
         let synced = proxier.sync(now).unwrap();
         assert!(synced.plan.is_empty(), "{refused}: {}", synced.plan);
         assert_eq!(translated_by_iptables_mode(&mut proxier), [3], "{refused}");
-        // A deleted Service is not forwarded to its former endpoints.
+        // A deleted Service is not forwarded to its earlier endpoints.
         let name = ObjectName::new("ns", "b");
         proxier.change(SourceId(0), Change::Services(ObjectChange::Delete(name)));
         let mut next = Some(now);
@@ -689,7 +689,7 @@ fn a_service_that_cannot_be_written_in_iptables_mode_keeps_only_its_own_virtual_
     now = then;
     let is_named = |text: &String| text.contains("IPVS still serves ns/b, whose rules cannot be written yet");
     assert!(events.iter().any(is_named), "{events:?}");
-    // A deleted Service is not forwarded to its former endpoints.
+    // A deleted Service is not forwarded to its earlier endpoints.
     let name = ObjectName::new("ns", "b");
     proxier.change(SourceId(0), Change::Services(ObjectChange::Delete(name)));
     sync_often(&mut proxier, now, 12);

@@ -503,10 +503,10 @@ fn a_virtual_server_stays_until_its_connections_have_ended() {
 #[test]
 fn a_process_that_finds_ipvs_mode_removes_it_although_nothing_changes() {
     let shared = SharedKernel::new();
-    let mut former = proxier(&config(Mode::Ipvs, &detection(true)), shared.apis(), &web());
+    let mut earlier = proxier(&config(Mode::Ipvs, &detection(true)), shared.apis(), &web());
     let now = Instant::now();
-    sync(&mut former, now);
-    let kernel = former.into_kernel();
+    sync(&mut earlier, now);
+    let kernel = earlier.into_kernel();
     let mut proxier = proxier(&config(Mode::Iptables, &detection(true)), kernel, &web());
     run(&mut proxier, now, 20);
     assert_eq!(servers(&shared), BTreeSet::new());

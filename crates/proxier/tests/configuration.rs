@@ -229,7 +229,7 @@ fn a_family_that_is_no_longer_served_and_a_renamed_link_leave_no_objects() {
     proxier.set_config(&without).unwrap();
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
-    // No node port is served at a cluster IP, and the former link was deleted.
+    // No node port is served at a cluster IP, and the earlier link was deleted.
     assert_eq!(virtual_servers(proxier.kernel_mut()), of_v4);
     assert_eq!(bound(proxier.kernel_mut()), [""; 0]);
     let link = LinkName::new("kube-ipvs0").unwrap();

@@ -204,7 +204,7 @@ fn a_sysctl_without_which_traffic_does_not_work_delays_new_frontends_and_not_end
         ("net.ipv4.vs.conntrack", None, [true, true]),
         ("net.ipv4.ip_forward", Some("0"), [true, false]),
     ] {
-        // A Service that a former process programmed.
+        // A Service that an earlier process programmed.
         let mut before = proxier(config(), kernel());
         upsert(&mut before, service("old", "10.96.0.1"));
         endpoints(&mut before, "old", &[1]);

@@ -130,7 +130,7 @@ fn what_changes_after_the_first_services_is_programmed_together_with_the_rest() 
     assert!(!proxier.plan(Instant::now()).unwrap().is_empty());
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success() && !synced.is_partial, "{synced}");
-    // The former endpoint of the first Service drains.
+    // The earlier endpoint of the first Service drains.
     sync_until_nothing_waits(&mut proxier, synced.next.unwrap());
     let servers = virtual_servers(proxier.kernel_mut());
     assert_eq!(servers.len(), 11, "{servers:?}");

@@ -146,10 +146,10 @@ fn a_changed_endpoint_writes_the_chains_of_its_service_only() {
         let mut proxier = filled(services);
         change_endpoints(&mut proxier, 1, &[1, 3]);
         let synced = sync(&mut proxier);
-        // One to write, and the deletion of the former endpoint's chain, in one input.
+        // One to write, and the deletion of the earlier endpoint's chain, in one input.
         assert_eq!(synced.plan.len(), 2);
         let chains = changed_chains(&synced);
-        // The selection, the new and the former endpoint.
+        // The selection, the new and the earlier endpoint.
         assert_eq!(chains.len(), 3, "{chains:?}");
         assert!(
             chains.iter().all(|chain| chain.starts_with("KUBE-S")),

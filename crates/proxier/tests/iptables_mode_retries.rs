@@ -170,7 +170,7 @@ proptest! {
             let expected = last.map(|endpoint| format!("10.244.{number}.{endpoint}:8080"));
             prop_assert_eq!(endpoints(&text, number).unwrap(), expected.into());
         }
-        // Nothing of the former endpoints is left.
+        // Nothing of the earlier endpoints is left.
         prop_assert_eq!(text.matches(":KUBE-SEP-").count(), usize::from(SERVICES) * 2, "{}", text);
         proxier.resync();
         let synced = proxier.sync(now).unwrap();

@@ -1,4 +1,4 @@
-//! UDP flows to frontends whose virtual servers a former process removed before it ended: their entries are left.
+//! UDP flows to frontends whose virtual servers an earlier process removed before it ended: their entries are left.
 #![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,

@@ -155,7 +155,7 @@ fn the_cost_of_a_change_is_the_same_at_every_size() {
         other.service_type = ServiceType::NodePort;
         other.ports[0].node_port = 31_999;
         cost("another type", upsert(other));
-        cost("the former type", upsert(service(0)));
+        cost("the earlier type", upsert(service(0)));
         let mut other = service(3);
         other.load_balancer_source_ranges = vec!["198.18.0.0/15".to_owned(), "192.0.2.0/24".to_owned()];
         cost("another source range", upsert(other));

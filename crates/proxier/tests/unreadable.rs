@@ -289,7 +289,7 @@ impl IpSets for WithoutIpset {
 
 #[test]
 fn without_ipset_existing_virtual_servers_are_kept_in_step_and_no_new_ones_are_served() {
-    // What a former process left, without its sets.
+    // What an earlier process left, without its sets.
     let (synced, faults) = in_sync();
     let mut kernel = synced.into_kernel();
     let is_loaded = Arc::new(Mutex::new(false));

@@ -196,14 +196,14 @@ fn a_service_whose_frontend_changes_its_kind_takes_another_place_in_the_order() 
     assert_eq!(owner(&services, frontend), "ns/b");
     let changes = services.take_changes();
     assert!(changes.frontends.contains(&frontend));
-    assert_eq!(changes.ports.len(), 2, "the former and the new owner");
+    assert_eq!(changes.ports.len(), 2, "the earlier and the new owner");
 
     let text = "Service ns/b: external IP 203.0.113.9:80/TCP is already used by ns/a, which is older; not programmed";
     assert_eq!(texts(&upsert(&mut services, young)), [text]);
     assert_eq!(owner(&services, frontend), "ns/a");
     let changes = services.take_changes();
     assert!(changes.frontends.contains(&frontend));
-    assert_eq!(changes.ports.len(), 2, "the former and the new owner");
+    assert_eq!(changes.ports.len(), 2, "the earlier and the new owner");
 }
 
 #[test]

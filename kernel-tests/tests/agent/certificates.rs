@@ -59,7 +59,7 @@ fn certificates_that_are_replaced_are_used_without_a_restart() {
         add(&server, "a", "10.96.0.1", 0);
         add(&server, "b", "10.96.0.2", 0);
         let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        // A connection that was accepted with the former certificates can reach the server after the first cut.
+        // A connection that was accepted with the earlier certificates can reach the server after the first cut.
         let cut_until_stale = || {
             wait::until(|| {
                 server.cut();

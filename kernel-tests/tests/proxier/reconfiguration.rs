@@ -1,4 +1,4 @@
-//! The configuration changes while the proxier runs: objects of the former one are moved or removed, and clients are served.
+//! The configuration changes while the proxier runs: objects of the earlier one are moved or removed, and clients are served.
 
 use std::net::SocketAddr;
 
@@ -74,7 +74,7 @@ fn a_renamed_dummy_link_gets_the_addresses_of_the_former_one_and_nothing_else_ch
     let after = state();
     assert!(tools::run("ip", &["link", "show", "kube-ipvs0"]).is_err());
     assert_eq!(after["addresses of services0"], before["addresses of kube-ipvs0"]);
-    // The addresses of the former link are not addresses of the node: no node port is served at a virtual IP.
+    // The addresses of the earlier link are not addresses of the node: no node port is served at a virtual IP.
     let links = ["kube-ipvs0", "services0"];
     assert_eq!(without(&after, &links), without(&before, &links));
     for family in Family::ALL {
@@ -83,7 +83,7 @@ fn a_renamed_dummy_link_gets_the_addresses_of_the_former_one_and_nothing_else_ch
     proxier.resync();
     assert!(sync(&mut proxier).plan.is_empty());
 
-    // The former name again, with an existing link of that name.
+    // The earlier name again, with an existing link of that name.
     tools::ip(&["link", "add", "kube-ipvs0", "type", "dummy"]);
     "kube-ipvs0".clone_into(&mut config.dummy_link);
     proxier.set_config(&config).unwrap();

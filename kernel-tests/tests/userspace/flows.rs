@@ -212,12 +212,12 @@ fn a_new_process_deletes_the_flows_that_changed_while_none_ran_and_no_others() {
     requires!(Feature::Iptables);
     let place = Place::new(2);
     keep_tracking();
-    let mut former = Process::serving(VARIANTS[1], with_node_ports(), &[0]);
-    former.sync();
+    let mut earlier = Process::serving(VARIANTS[1], with_node_ports(), &[0]);
+    earlier.sync();
     let clients = Clients::open(&place);
     clients.wait_for("pod0");
     let before = clients.flows();
-    drop(former);
+    drop(earlier);
     // Nothing changed.
     let mut second = Process::serving(VARIANTS[1], with_node_ports(), &[0]);
     second.sync();

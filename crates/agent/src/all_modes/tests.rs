@@ -533,10 +533,10 @@ fn an_operation_that_keeps_failing_does_not_keep_the_rules_of_iptables_mode() {
 #[test]
 fn userspace_mode_removes_what_ipvs_mode_left() {
     let node = Node::new();
-    let mut former = node.start("ipvs");
-    former.settle();
+    let mut earlier = node.start("ipvs");
+    earlier.settle();
     // The same virtual servers and sets are in the kernel of the next process.
-    let Process { proxier, now } = former;
+    let Process { proxier, now } = earlier;
     let mut userspace = kernlink_userspace::Kernel::fake();
     userspace.rules = Box::new(node.rules.clone());
     userspace.links = Box::new(node.links.clone());
@@ -644,13 +644,13 @@ fn a_plan_tells_if_what_another_mode_left_cannot_be_read() {
     let mut rules = node.rules.fake.lock().unwrap();
     rules.set_unreadable(Family::Ipv6, Table::Nat);
     drop(rules);
-    for (mode, former) in [
+    for (mode, earlier) in [
         ("iptables", "userspace mode"),
         ("ipvs", "userspace mode"),
         ("userspace", "iptables or IPVS mode"),
     ] {
         let unknown = unknown(&mut node.start(mode));
-        let expected = format!("what {former} may have left cannot be read: ");
+        let expected = format!("what {earlier} may have left cannot be read: ");
         assert_eq!(unknown.len(), 1, "{mode}: {unknown:?}");
         assert!(unknown[0].starts_with(&expected), "{mode}: {unknown:?}");
     }

@@ -98,8 +98,8 @@ impl Retry {
     }
 
     /// After one more failure, with these files.
-    fn after(former: Option<Self>, files: Files, now: Instant) -> Self {
-        match former.filter(|former| former.files == files) {
+    fn after(previous: Option<Self>, files: Files, now: Instant) -> Self {
+        match previous.filter(|previous| previous.files == files) {
             Some(mut retry) => {
                 retry.due = now + retry.backoff.next();
                 retry
@@ -246,8 +246,8 @@ impl Connection {
     async fn client(&self) -> Result<Numbered, Failure> {
         let attempts = self.slot().attempts;
         let _building = self.building.lock().await;
-        let former = self.slot().client.clone().filter(Numbered::is_valid);
-        let changed = match &former {
+        let previous = self.slot().client.clone().filter(Numbered::is_valid);
+        let changed = match &previous {
             Some(client) => match client.files.changed() {
                 Some(changed) => changed,
                 None => return Ok(client.clone()),
@@ -261,24 +261,24 @@ impl Connection {
             slot.problem.clone().filter(|_| is_tried)
         };
         if let Some(problem) = problem {
-            return former.ok_or(Failure::NoAnswer(problem));
+            return previous.ok_or(Failure::NoAnswer(problem));
         }
         // Before they are read: what changes meanwhile is tried at once.
-        let files = former.as_ref().map(|former| former.files.now());
-        if let (Some(former), Some(files)) = (&former, &files) {
+        let files = previous.as_ref().map(|previous| previous.files.now());
+        if let (Some(previous), Some(files)) = (&previous, &files) {
             let slot = self.slot();
             let retry = slot.retry.as_ref().filter(|retry| retry.files == *files);
             if retry.is_some_and(|retry| Instant::now() < retry.due) {
-                return Ok(former.clone());
+                return Ok(previous.clone());
             }
         }
-        let result = self.build(former.is_some()).await;
+        let result = self.build(previous.is_some()).await;
         let mut slot = self.slot();
         slot.attempts += 1;
         let number = slot.attempts;
-        match (result, former) {
-            (Ok(client), former) => {
-                if former.is_some() {
+        match (result, previous) {
+            (Ok(client), previous) => {
+                if previous.is_some() {
                     tracing::info!(
                         "what is used for the API server was read again, because files changed: {changed}"
                     );
@@ -289,7 +289,7 @@ impl Connection {
                 slot.retry = None;
                 Ok(client)
             }
-            (Err(problem), Some(former)) => {
+            (Err(problem), Some(previous)) => {
                 if slot.problem.as_ref() != Some(&problem) {
                     tracing::warn!(
                         "files changed and cannot be used, what was read before stays in use: {problem}"
@@ -298,7 +298,7 @@ impl Connection {
                 slot.problem = Some(problem);
                 let files = files.unwrap_or_default();
                 slot.retry = Some(Retry::after(slot.retry.take(), files, Instant::now()));
-                Ok(former)
+                Ok(previous)
             }
             (Err(problem), None) => {
                 slot.client = None;

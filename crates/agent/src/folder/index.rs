@@ -123,7 +123,7 @@ impl Index {
         }
         match next {
             Some(next) => {
-                // Until that file was read again, the former version stays in effect.
+                // Until that file was read again, the previous version stays in effect.
                 effective.file = Arc::clone(&next);
                 effective.hash = None;
                 difference.reread.insert(next);
@@ -318,7 +318,7 @@ mod tests {
             duplicates,
             ["Service default/x: is in a and in b, c; that of a is used"]
         );
-        // The file that has it next is read again; until then the former version stays.
+        // The file that has it next is read again; until then the previous version stays.
         let mut difference = Difference::default();
         index.remove_file(&"a".into(), &mut difference);
         assert_eq!(difference.reread, [FileName::from("b")].into());

@@ -165,7 +165,7 @@ impl Folder {
                     Some((Arc::clone(name), version))
                 })
                 .collect();
-            // Files that are links change together when another link in the folder is replaced: none of them is used with the former
+            // Files that are links change together when another link in the folder is replaced: none of them is used with the previous
             // version of another.
             if self.stamp()? != folder && attempt < ATTEMPTS {
                 continue;

@@ -212,7 +212,7 @@ fn objects_stay_if_the_folder_is_removed_or_replaced_by_an_empty_one() {
 
 #[test]
 fn objects_stay_if_the_folder_is_deleted_and_created_again_without_manifests() {
-    // Not in a memory file system: ext4 gives the new folder the inode of the former one.
+    // Not in a memory file system: ext4 gives the new folder the inode of the earlier one.
     let program = std::env::current_exe().unwrap();
     let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
     for is_read_between in [true, false] {
@@ -223,11 +223,11 @@ fn objects_stay_if_the_folder_is_deleted_and_created_again_without_manifests() {
         assert_eq!(text(&folder.read()), ["+a 10.0.0.1"]);
         // The clock of the file system ticks between the two folders.
         let created = |path: &Path| fs::metadata(path).unwrap().created().ok();
-        let former = created(&path);
+        let earlier = created(&path);
         let probe = dir.path().join("probe");
-        while former.is_some() {
+        while earlier.is_some() {
             fs::write(&probe, "").unwrap();
-            let is_later = created(&probe) > former;
+            let is_later = created(&probe) > earlier;
             fs::remove_file(&probe).unwrap();
             if is_later {
                 break;
@@ -353,8 +353,8 @@ impl ConfigMap {
             }
         }
         if self.version > 1 {
-            let former = format!("..version{}", self.version - 1);
-            fs::remove_dir_all(self.path().join(former)).unwrap();
+            let earlier = format!("..version{}", self.version - 1);
+            fs::remove_dir_all(self.path().join(earlier)).unwrap();
         }
     }
 }

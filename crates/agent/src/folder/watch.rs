@@ -146,9 +146,9 @@ impl Events {
             | AddWatchFlags::IN_ONLYDIR;
         // A folder that does not exist is reported by the reading.
         let watched = inotify.add_watch(path, flags).ok();
-        if let Some(former) = self.watched.filter(|former| Some(*former) != watched) {
+        if let Some(previous) = self.watched.filter(|previous| Some(*previous) != watched) {
             // It fails if that folder does not exist any more.
-            let _ = inotify.rm_watch(former);
+            let _ = inotify.rm_watch(previous);
             self.busy.clear();
         }
         self.watched = watched;

@@ -180,7 +180,7 @@ fn has_no_ipv6(error: &io::Error) -> bool {
 
 fn listen_on(address: SocketAddr, is_ipv6_only: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // Connections of a former process do not prevent listening.
+    // Connections of an earlier process do not prevent listening.
     socket.set_reuse_address(true)?;
     // Connections inherit it: the kernel keeps no more of what a client sends.
     socket.set_recv_buffer_size(MAX_REQUEST)?;

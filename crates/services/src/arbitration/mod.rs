@@ -326,8 +326,8 @@ impl Arbitration {
             // Before the update, or since a removal during it, only one service port defined the key.
             self.conflicts_before.entry(SharedKey::Frontend(key)).or_default();
         }
-        if let Added::NewOwner(former) = added {
-            self.record_port(former);
+        if let Added::NewOwner(previous) = added {
+            self.record_port(previous);
         }
         if added != Added::Conflict {
             self.changes.frontends.insert(key);

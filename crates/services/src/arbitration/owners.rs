@@ -173,10 +173,10 @@ impl<K: Eq + Hash> Owners<K> {
         let rank = Rank::new(kind, added);
         let owner = Rank::new(candidates.kind, owner);
         if rank < owner {
-            let former = std::mem::replace(&mut candidates.owner, id);
+            let previous = std::mem::replace(&mut candidates.owner, id);
             candidates.kind = kind;
-            candidates.others.insert(owner, former);
-            return Added::NewOwner(former);
+            candidates.others.insert(owner, previous);
+            return Added::NewOwner(previous);
         }
         candidates.others.insert(rank, id);
         Added::Conflict

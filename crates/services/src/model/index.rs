@@ -38,7 +38,7 @@ impl ServiceIndex {
         self.with_source_ranges.iter()
     }
 
-    /// Replaces the entries for the former ports of a Service by those for its present ports.
+    /// Replaces the entries for the previous ports of a Service by those for its present ports.
     pub(super) fn update(
         &mut self,
         name: &ObjectName,

@@ -193,7 +193,7 @@ impl<T: Object> Objects<T> {
             let before = std::mem::replace(&mut versions.effective, (source, Arc::clone(&object)));
             events.push(several(source, before.0));
             let was = Arc::clone(&before.1);
-            // The former effective source is lower than all ignored ones.
+            // The previous effective source is lower than all ignored ones.
             versions.ignored.insert(0, before);
             return if was == object { None } else { changed(Some(was)) };
         }

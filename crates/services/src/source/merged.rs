@@ -22,7 +22,7 @@ struct OfSource {
     slices: OfKind<EndpointSlice>,
     nodes: OfKind<Node>,
     /// The last version of each Node before the last full list: a proxy uses the facts of its Node also after the object was deleted.
-    former_nodes: NameMap<Node>,
+    nodes_before: NameMap<Node>,
     /// The last version of each Node that was changed and deleted after it.
     deleted_nodes: NameMap<Node>,
 }
@@ -75,7 +75,7 @@ impl<T: Object> OfKind<T> {
         }
     }
 
-    /// Sets the last change of an object. Returns the former one.
+    /// Sets the last change of an object. Returns the previous one.
     fn set(&mut self, name: ObjectName, object: Option<T>) -> Option<Option<T>> {
         let known = self
             .places
@@ -112,15 +112,15 @@ impl MergedChanges {
                 if let ObjectChange::Upsert(node) = &change {
                     of.deleted_nodes.remove(&node.name);
                 }
-                let former = if is_list {
-                    &mut of.former_nodes
+                let previous = if is_list {
+                    &mut of.nodes_before
                 } else {
                     &mut of.deleted_nodes
                 };
                 of.nodes
-                    .add(change, |node| _ = former.insert(node.name.clone(), node));
+                    .add(change, |node| _ = previous.insert(node.name.clone(), node));
                 if is_list {
-                    of.former_nodes.extend(of.deleted_nodes.drain());
+                    of.nodes_before.extend(of.deleted_nodes.drain());
                 }
             }
         }
@@ -149,13 +149,13 @@ impl MergedChanges {
     /// The changes, by source.
     pub fn into_changes(self) -> impl Iterator<Item = (SourceId, Change)> {
         self.sources.into_iter().flat_map(|(source, of)| {
-            let former = of.former_nodes.into_values().map(ObjectChange::Upsert);
+            let previous = of.nodes_before.into_values().map(ObjectChange::Upsert);
             let services = of.services.into_changes().map(Change::Services);
             let slices = of.slices.into_changes().map(Change::EndpointSlices);
             let deleted = of.deleted_nodes.into_values().map(ObjectChange::Upsert);
             let mut nodes = of.nodes;
             let all = nodes.all.take().map(ObjectChange::ReplaceAll);
-            let nodes = former.chain(all).chain(deleted).chain(nodes.into_changes());
+            let nodes = previous.chain(all).chain(deleted).chain(nodes.into_changes());
             let nodes = nodes.map(Change::Nodes);
             let changes = services.chain(slices).chain(nodes);
             changes.map(move |change| (source, change))

@@ -16,7 +16,7 @@ pub enum Phase {
     Additions,
     /// Rules are deleted: before the listening port that they lead to is closed.
     Deletions,
-    /// UDP flows that connection tracking still translates as former rules did are deleted: after the rules by which the next packet begins
+    /// UDP flows that connection tracking still translates as previous rules did are deleted: after the rules by which the next packet begins
     /// a new flow, and before the listening ports are closed that these flows lead to.
     DeleteFlows,
     /// Listening ports are closed.
@@ -32,10 +32,10 @@ impl fmt::Display for Phase {
             Phase::Claims => "claims",
             Phase::Chains => "chains",
             Phase::Additions => "rules",
-            Phase::Deletions => "former rules",
+            Phase::Deletions => "rules that are not needed",
             Phase::DeleteFlows => "stale UDP flows",
-            Phase::Closing => "former listening ports",
-            Phase::Releases => "former claims",
+            Phase::Closing => "listening ports that are not needed",
+            Phase::Releases => "claims that are not needed",
         })
     }
 }

@@ -93,9 +93,9 @@ pub struct State {
     pub(super) flows: TrackedFlows,
     /// The ports of listening ports, by family and protocol.
     allocators: [[PortAllocator; 2]; 2],
-    /// The listening ports to which rules led when they were read first: the portals of a former process.
+    /// The listening ports to which rules led when they were read first: the portals of an earlier process.
     pub(super) recorded: BTreeMap<RecordedKey, u16>,
-    /// Whether the rules of each family were read. Before, its Services get no listening ports: a rule of a former process may lead to
+    /// Whether the rules of each family were read. Before, its Services get no listening ports: a rule of an earlier process may lead to
     /// any port.
     pub(super) is_recorded: [bool; 2],
     /// Whether the last listing of each family could not read its rules.
@@ -188,7 +188,7 @@ impl State {
         &self.config
     }
 
-    /// Reserves the listening port of a rule that a former process wrote, until its portal is compiled.
+    /// Reserves the listening port of a rule that an earlier process wrote, until its portal is compiled.
     pub(super) fn record_port(&mut self, key: RecordedKey, port: u16) {
         let (family, transport, ..) = key;
         // Several rules lead to one port: only the first one reserves it.
@@ -246,14 +246,14 @@ impl State {
                     self.unplaced.insert(id);
                     continue;
                 }
-                let former = before.iter().position(|placed| placed.portal.key == portal.key);
-                let former = former.map(|position| before.swap_remove(position));
-                match self.place(id, port, portal, former.as_ref()) {
+                let previous = before.iter().position(|placed| placed.portal.key == portal.key);
+                let previous = previous.map(|position| before.swap_remove(position));
+                match self.place(id, port, portal, previous.as_ref()) {
                     Ok(placed) => now.push(placed),
                     Err(event) => events.extend(event),
                 }
-                if let Some(former) = former {
-                    self.withdraw(&former, now.last());
+                if let Some(previous) = previous {
+                    self.withdraw(&previous, now.last());
                 }
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn bind(transport: Transport, address: SocketAddr) -> io::Result<Sock
     bind_with(&address, new(transport, address)?)
 }
 
-/// A TCP socket to listen at a local address, which may be bound while connections of a former process to it still exist.
+/// A TCP socket to listen at a local address, which may be bound while connections of an earlier process to it still exist.
 pub(super) fn bind_listener(address: SocketAddr) -> io::Result<Socket> {
     let socket = new(Transport::Tcp, address)?;
     socket.set_reuse_address(true)?;

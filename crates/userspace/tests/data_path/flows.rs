@@ -120,14 +120,14 @@ fn flows_that_began_before_the_service_are_deleted() {
 
 #[test]
 fn a_restart_without_a_change_deletes_no_flow() {
-    let mut former = Fixture::new();
-    former.services(vec![with_udp_node_port()]).sync();
-    add_flows(&former.tracking, port(&former));
-    let flows = former.tracking.all();
-    let tracking = former.tracking.clone();
+    let mut earlier = Fixture::new();
+    earlier.services(vec![with_udp_node_port()]).sync();
+    add_flows(&earlier.tracking, port(&earlier));
+    let flows = earlier.tracking.all();
+    let tracking = earlier.tracking.clone();
     let mut new = Fixture::tracking(
         &config(),
-        former.tables.clone(),
+        earlier.tables.clone(),
         Default::default(),
         tracking.clone(),
     );
@@ -141,12 +141,12 @@ fn a_restart_without_a_change_deletes_no_flow() {
 
 #[test]
 fn a_new_process_deletes_the_flows_that_the_one_before_left() {
-    let mut former = Fixture::new();
-    former.services(vec![with_udp_node_port()]).sync();
+    let mut earlier = Fixture::new();
+    earlier.services(vec![with_udp_node_port()]).sync();
     // It ended after it had written rules to another port, and before it deleted flows.
-    let others = add_flows(&former.tracking, 39_999);
-    let tracking = former.tracking.clone();
-    let tables = former.tables.clone();
+    let others = add_flows(&earlier.tracking, 39_999);
+    let tracking = earlier.tracking.clone();
+    let tables = earlier.tables.clone();
     let mut new = Fixture::tracking(&config(), tables, Default::default(), tracking.clone());
     let synced = new.services(vec![with_udp_node_port()]).sync();
     assert_eq!(passes(&synced), 1, "{}", synced.plan);
@@ -187,9 +187,9 @@ fn without_connection_tracking_services_are_served_and_one_event_reports_it() {
         ..Tracking::default()
     };
     *tracking.failing.lock().unwrap() = u32::MAX;
-    let mut former = Fixture::new();
-    former.services(vec![dns()]).sync();
-    let mut fixture = Fixture::tracking(&config(), former.tables.clone(), Default::default(), tracking);
+    let mut earlier = Fixture::new();
+    earlier.services(vec![dns()]).sync();
+    let mut fixture = Fixture::tracking(&config(), earlier.tables.clone(), Default::default(), tracking);
     let synced = fixture.services(vec![dns()]).try_sync();
     assert!(synced.is_success(), "{synced}");
     let events = synced.events.iter().map(ToString::to_string);

@@ -12,21 +12,21 @@ fn changed(fixture: &Fixture, before: &[String]) -> Vec<String> {
 
 #[test]
 fn rules_of_a_former_process_stay_until_their_successors_are_written() {
-    let mut former = Fixture::new();
-    former.services(vec![with_node_port("web", 10)]).sync();
-    let before = former.tables.portal_rules(Family::Ipv4);
+    let mut earlier = Fixture::new();
+    earlier.services(vec![with_node_port("web", 10)]).sync();
+    let before = earlier.tables.portal_rules(Family::Ipv4);
     assert_eq!(before.len(), 5);
     // Another range: all ports change.
     let mut config = config();
     config.port_range = "50000-50099".parse().unwrap();
-    let mut new = Fixture::with(&config, former.tables.clone(), former.sockets.clone());
+    let mut new = Fixture::with(&config, earlier.tables.clone(), earlier.sockets.clone());
     new.tables.refuse(Some("10.96.0.10"));
     assert!(
         !new.services(vec![with_node_port("web", 10)])
             .try_sync()
             .is_success()
     );
-    // The node port is led to the new listening port, the cluster IP still to the former one.
+    // The node port is led to the new listening port, the cluster IP still to the earlier one.
     let rules = new.tables.portal_rules(Family::Ipv4);
     for chain in ["KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST"] {
         let is_of = |rule: &&String| rule.starts_with(chain);

@@ -8,14 +8,14 @@ use super::support::*;
 
 #[test]
 fn a_new_process_listens_at_the_ports_to_which_the_rules_lead_and_changes_no_rule() {
-    let mut former = Fixture::new();
-    former
+    let mut earlier = Fixture::new();
+    earlier
         .services((0..20).map(|number| web(&format!("s{number}"), number)).collect())
         .sync();
-    let rules = former.tables.portal_rules(Family::Ipv4);
-    let listening = former.listening();
+    let rules = earlier.tables.portal_rules(Family::Ipv4);
+    let listening = earlier.listening();
     // Its sockets are gone with it; the rules are not. The Services come in another order.
-    let mut new = Fixture::with(&config(), former.tables.clone(), Default::default());
+    let mut new = Fixture::with(&config(), earlier.tables.clone(), Default::default());
     let services = (0..20)
         .rev()
         .map(|number| web(&format!("s{number}"), number))
@@ -33,9 +33,9 @@ fn a_new_process_listens_at_the_ports_to_which_the_rules_lead_and_changes_no_rul
 
 #[test]
 fn rules_of_services_that_were_deleted_meanwhile_are_removed_and_their_ports_are_free() {
-    let mut former = Fixture::new();
-    former.services(vec![web("web", 10), web("gone", 11)]).sync();
-    let mut new = Fixture::with(&config(), former.tables.clone(), Default::default());
+    let mut earlier = Fixture::new();
+    earlier.services(vec![web("web", 10), web("gone", 11)]).sync();
+    let mut new = Fixture::with(&config(), earlier.tables.clone(), Default::default());
     new.services(vec![web("web", 10)]).sync();
     let rules = new.tables.portal_rules(Family::Ipv4);
     assert_eq!(rules.len(), 2);
@@ -50,14 +50,14 @@ fn rules_of_services_that_were_deleted_meanwhile_are_removed_and_their_ports_are
 
 #[test]
 fn until_the_rules_of_a_family_can_be_read_no_port_to_which_they_may_lead_is_given_away() {
-    let mut former = Fixture::new();
+    let mut earlier = Fixture::new();
     let services: Vec<_> = (0..20).map(|number| web(&format!("s{number}"), number)).collect();
-    former.services(services.clone()).sync();
-    let rules = former.tables.portal_rules(Family::Ipv4);
-    let listening = former.listening();
-    let mut new = Fixture::with(&config(), former.tables.clone(), Default::default());
+    earlier.services(services.clone()).sync();
+    let rules = earlier.tables.portal_rules(Family::Ipv4);
+    let listening = earlier.listening();
+    let mut new = Fixture::with(&config(), earlier.tables.clone(), Default::default());
     // The first reading, that of table nat of IPv4, times out.
-    former.tables.fail_readings(1);
+    earlier.tables.fail_readings(1);
     let first = new.services(services).try_sync();
     assert!(
         first
@@ -78,11 +78,11 @@ fn until_the_rules_of_a_family_can_be_read_no_port_to_which_they_may_lead_is_giv
 
 #[test]
 fn a_recorded_port_outside_the_range_is_replaced() {
-    let mut former = Fixture::new();
-    former.services(vec![web("web", 10)]).sync();
+    let mut earlier = Fixture::new();
+    earlier.services(vec![web("web", 10)]).sync();
     let mut config = config();
     config.port_range = "50000".parse().unwrap();
-    let mut new = Fixture::with(&config, former.tables.clone(), Default::default());
+    let mut new = Fixture::with(&config, earlier.tables.clone(), Default::default());
     new.services(vec![web("web", 10)]).sync();
     assert_eq!(
         new.listening(),
@@ -154,12 +154,12 @@ fn a_family_that_an_earlier_process_served_and_this_one_does_not_has_no_portal_r
     let mut service = web("web", 10);
     service.cluster_ips = vec![service.cluster_ip.clone(), "fd00:96::1".to_owned()];
     service.ip_families = vec![Family::Ipv4, Family::Ipv6];
-    let mut former = Fixture::new();
-    former.services(vec![service.clone()]).sync();
-    assert!(!former.tables.portal_rules(Family::Ipv6).is_empty());
+    let mut earlier = Fixture::new();
+    earlier.services(vec![service.clone()]).sync();
+    assert!(!earlier.tables.portal_rules(Family::Ipv6).is_empty());
     let mut without = config();
     without.services.families = [Family::Ipv4].into();
-    let mut new = Fixture::with(&without, former.tables.clone(), Default::default());
+    let mut new = Fixture::with(&without, earlier.tables.clone(), Default::default());
     new.services(vec![service]).sync();
     assert!(new.tables.portal_rules(Family::Ipv6).is_empty());
     assert!(!new.tables.portal_rules(Family::Ipv4).is_empty());

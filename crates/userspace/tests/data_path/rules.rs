@@ -243,7 +243,7 @@ fn policy_local_without_an_endpoint_on_this_node_drops_new_connections() {
     };
     let dropped = [rule("default/web:http has no local endpoints", "DROP")];
     assert_eq!(fixture.rules_with(Family::Ipv4, chain, name), dropped);
-    // With an endpoint on this node: the former rule is replaced in the same input.
+    // With an endpoint on this node: the earlier rule is replaced in the same input.
     let synced = fixture.endpoints_on("node-a", "web", &[1]).sync();
     let writes: Vec<String> = synced
         .plan

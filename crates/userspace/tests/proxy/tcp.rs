@@ -474,7 +474,7 @@ fn a_closed_port_refuses_and_its_connections_live() {
     );
     old.write_all(b"x").unwrap();
     old.read_exact(&mut [0]).unwrap();
-    // The same port can be opened again while connections of the former listener exist.
+    // The same port can be opened again while connections of the earlier listener exist.
     fixture.proxy.listen(key, &serving([echo("b")])).unwrap();
     assert_eq!(name_of(port).0, 'b');
 }

@@ -14,18 +14,18 @@ use crate::data_path::rules::{Destination, is_node_port, rule_text, rules};
 use crate::proxy::{ListenerKey, Transport};
 
 impl State {
-    /// Adds the objects of a portal. It keeps the port that it has, or that a former process gave it. The error is an event, unless there is
+    /// Adds the objects of a portal. It keeps the port that it has, or that an earlier process gave it. The error is an event, unless there is
     /// no port: that is reported for all portals together, see [`shortage_events`](Self::shortage_events).
     pub(super) fn place(
         &mut self,
         id: ServicePortId,
         port: &ServicePort,
         portal: Portal,
-        former: Option<&Placed>,
+        previous: Option<&Placed>,
     ) -> Result<Placed, Option<Event>> {
         let family = portal.key.family();
         let transport = portal.key.transport;
-        let kept = former.map(|former| former.listener.address.port());
+        let kept = previous.map(|previous| previous.listener.address.port());
         let kept = kept.filter(|port| self.config.port_range.contains(*port));
         let listening = kept
             .or_else(|| self.adopt(&portal))
@@ -80,14 +80,14 @@ impl State {
             .collect()
     }
 
-    /// The port to which the rules of a former process lead.
+    /// The port to which the rules of an earlier process lead.
     fn adopt(&mut self, portal: &Portal) -> Option<u16> {
         let key = &portal.key;
         let recorded = portal.entrances.iter().find_map(|entrance| {
             let of = (key.family(), key.transport, entrance.address, entrance.port);
             self.recorded.get(&of).copied()
         })?;
-        // Another portal may have the port: the rules of a former process could be inconsistent.
+        // Another portal may have the port: the rules of an earlier process could be inconsistent.
         let is_free = !self.is_taken(key.family(), key.transport, recorded);
         (is_free && self.config.port_range.contains(recorded)).then_some(recorded)
     }
@@ -228,17 +228,17 @@ impl State {
         let Some(position) = portals.iter().position(|placed| placed.listener == key) else {
             return;
         };
-        let former = portals.swap_remove(position);
-        let family = former.portal.key.family();
+        let previous = portals.swap_remove(position);
+        let family = previous.portal.key.family();
         let allocator = &mut self.allocators[family.index()][index(key.transport)];
         let Some(port) = allocator.allocate(self.now) else {
             // It stays where it is and is tried again.
-            portals.push(former);
+            portals.push(previous);
             return;
         };
-        let kept = match self.add(former.portal.clone(), port) {
+        let kept = match self.add(previous.portal.clone(), port) {
             Ok(placed) => {
-                self.withdraw(&former, Some(&placed));
+                self.withdraw(&previous, Some(&placed));
                 self.owners.insert(placed.listener, id);
                 let allocator = &mut self.allocators[family.index()][index(key.transport)];
                 allocator.release_busy(key.address.port(), self.now);
@@ -246,7 +246,7 @@ impl State {
             }
             Err(_) => {
                 self.allocators[family.index()][index(key.transport)].release(port);
-                former
+                previous
             }
         };
         if let Some(portals) = self.placed.get_mut(id) {
