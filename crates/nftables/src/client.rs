@@ -255,7 +255,7 @@ impl Client {
     /// The rules of a table or chain; sets what they count to 0 (`nft reset rules`, Linux 6.2).
     ///
     /// # Errors
-    /// As [`reset_objects`](Self::reset_objects).
+    /// As [`reset_objects`](Self::reset_objects); [`Error::Unsupported`].
     pub fn reset_rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
         listing::reset_rules(&mut self.connection, table, chain)
     }
@@ -264,7 +264,7 @@ impl Client {
     /// (see [`elements`](Nftables::elements)), elements may be missing, or returned again with 0.
     ///
     /// # Errors
-    /// As [`reset_objects`](Self::reset_objects).
+    /// As [`reset_objects`](Self::reset_objects); [`Error::Unsupported`].
     pub fn reset_elements(&mut self, set: &SetKey) -> Result<Vec<Element>, Error> {
         listing::reset_elements(&mut self.connection, set)
     }
@@ -308,13 +308,9 @@ impl Client {
             else {
                 continue;
             };
-            outcome.get_or_insert_with(|| match element {
-                Some(element) => Error::refused(
-                    crate::notation::OneElement(operation, element),
-                    Some(element),
-                    refused.refusal,
-                ),
-                None => Error::refused(crate::notation::Brief(operation), None, refused.refusal),
+            outcome.get_or_insert_with(|| {
+                let reason = Reason::of_operation(refused.refusal, operation);
+                Error::refused(operation, element, reason)
             });
         }
         let Some(refused) = first else {

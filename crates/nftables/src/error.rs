@@ -1,8 +1,11 @@
 //! Errors.
 
-use kernlink_netlink::{Errno, Refusal};
+use kernlink_netlink::Errno;
 
+use crate::notation::{Brief, OneElement};
+use crate::operation::Operation;
 use crate::reason::Reason;
+use crate::requirement::Requirement;
 use crate::validation::InvalidOperation;
 
 /// An error of nf_tables. The predicates (`is_...`) distinguish the cases without error numbers.
@@ -66,6 +69,17 @@ pub enum Error {
         #[source]
         source: kernlink_netlink::Error,
     },
+    /// A request that the running kernel is too old for.
+    #[error("cannot {attempt}: {requirement}")]
+    Unsupported {
+        /// The attempted action, in the infinitive.
+        attempt: Box<str>,
+        /// What the kernel does not have.
+        requirement: Requirement,
+        /// Its answer.
+        #[source]
+        source: kernlink_netlink::Error,
+    },
     /// The ruleset changed during each attempt to read it.
     #[error("cannot {attempt}: changed by another program during all {attempts} attempts")]
     Interrupted {
@@ -110,11 +124,14 @@ impl Error {
         }
     }
 
-    pub(crate) fn refused(operation: impl ToString, element: Option<usize>, refusal: Refusal) -> Self {
+    pub(crate) fn refused(operation: &Operation, element: Option<usize>, reason: Reason) -> Self {
         Error::Refused {
-            operation: operation.to_string().into(),
+            operation: match element {
+                Some(element) => OneElement(operation, element).to_string().into(),
+                None => Brief(operation).to_string().into(),
+            },
             element,
-            reason: Reason::new(refusal),
+            reason,
         }
     }
 
@@ -135,7 +152,9 @@ impl Error {
                 Some(reason.refusal.errno)
             }
             Error::GenerationChanged { .. } => Some(Errno::ERESTART),
-            Error::Failed { source } | Error::Request { source, .. } => source.errno(),
+            Error::Failed { source } | Error::Request { source, .. } | Error::Unsupported { source, .. } => {
+                source.errno()
+            }
             _ => None,
         }
     }
@@ -144,10 +163,21 @@ impl Error {
         self.errno() == Some(errno)
     }
 
-    /// Something that the operation names does not exist (`ENOENT`).
+    /// What the operation or request uses and the running kernel is too old for.
+    #[must_use]
+    pub fn requirement(&self) -> Option<Requirement> {
+        match self {
+            Error::Refused { reason, .. } => reason.requirement,
+            Error::Unsupported { requirement, .. } => Some(*requirement),
+            _ => None,
+        }
+    }
+
+    /// Something that the operation names does not exist (`ENOENT`). False if the kernel is too old for the operation: it answers the same
+    /// for an unknown expression.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        self.is(Errno::ENOENT)
+        self.is(Errno::ENOENT) && self.requirement().is_none()
     }
 
     /// It exists already, or exists with other properties (`EEXIST`).
@@ -180,10 +210,11 @@ impl Error {
         self.is(Errno::EPERM) || self.is(Errno::EACCES)
     }
 
-    /// The kernel does not support it (`EOPNOTSUPP`, `EPROTONOSUPPORT`).
+    /// The kernel does not support it: `EOPNOTSUPP`, `EPROTONOSUPPORT`, or it is too old for it; then [`requirement`](Self::requirement)
+    /// names the feature.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        self.is(Errno::EOPNOTSUPP) || self.is(Errno::EPROTONOSUPPORT)
+        self.requirement().is_some() || self.is(Errno::EOPNOTSUPP) || self.is(Errno::EPROTONOSUPPORT)
     }
 
     /// Another program changed the ruleset since the generation that the transaction requires.

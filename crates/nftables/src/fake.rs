@@ -19,9 +19,10 @@ use crate::client::{ElementIter, Nftables};
 use crate::element::{Element, Elements};
 use crate::error::Error;
 use crate::flowtable::Flowtable;
-use crate::notation::{Brief, OneElement};
+use crate::notation::Brief;
 use crate::object::Object;
 use crate::operation::Operation;
+use crate::reason::Reason;
 use crate::rule::Rule;
 use crate::set::{Set, SetKey};
 use crate::table::{Table, TableKey};
@@ -126,11 +127,11 @@ impl Nftables for Fake {
             let (Some(outcome), Some(operation)) = (outcomes.get_mut(index), transaction.get(index)) else {
                 continue;
             };
-            let refusal = Refusal::new(errno);
-            *outcome = Err(match element {
-                Some(element) => Error::refused(OneElement(operation, element), Some(element), refusal),
-                None => Error::refused(Brief(operation), None, refusal),
-            });
+            *outcome = Err(Error::refused(
+                operation,
+                element,
+                Reason::new(Refusal::new(errno)),
+            ));
         }
         outcomes
     }

@@ -20,6 +20,7 @@ mod object;
 mod operation;
 mod reason;
 mod register;
+mod requirement;
 mod rule;
 mod rule_builder;
 mod ruleset;
@@ -56,7 +57,7 @@ pub use expression::{
 pub use fake::{Fake, Packet, PacketFate, PacketOutcome};
 pub use flowtable::{Flowtable, FlowtableFlags, FlowtableKey};
 pub use generation::Generation;
-pub use kernlink_base::{Family, Protocol};
+pub use kernlink_base::{Family, KernelRelease, Protocol};
 pub use notation::Commands;
 pub use object::{
     ConnectionExpectation, ConnectionTimeout, Helper, HostU32, Object, ObjectData, ObjectKey, ObjectKind,
@@ -65,6 +66,7 @@ pub use object::{
 pub use operation::{Flush, Item, ItemKey, Operation};
 pub use reason::Reason;
 pub use register::Register;
+pub use requirement::Requirement;
 pub use rule::{Rule, RuleCompat, RuleKey};
 pub use rule_builder::{RuleBuilder, RuleError};
 pub use ruleset::{ChainContents, Ruleset, SetContents, TableContents};

@@ -4,19 +4,36 @@ use std::fmt;
 
 use kernlink_netlink::{Errno, Refusal};
 
+use crate::operation::Operation;
+use crate::requirement::Requirement;
+
 /// The kernel's refusal, and what it means for nf_tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reason {
     /// Error number, text and offset.
     pub refusal: Refusal,
+    /// What the operation uses and the running kernel is too old for, if the error number may mean that.
+    pub requirement: Option<Requirement>,
 }
 
 impl Reason {
     /// The reason of a refusal.
     #[must_use]
     pub fn new(refusal: Refusal) -> Self {
-        Reason { refusal }
+        Reason {
+            refusal,
+            requirement: None,
+        }
+    }
+
+    /// The reason why an operation was refused.
+    pub(crate) fn of_operation(refusal: Refusal, operation: &Operation) -> Self {
+        let requirement = may_be_unsupported(refusal.errno).then(|| Requirement::of_operation(operation));
+        Reason {
+            requirement: requirement.flatten(),
+            ..Reason::new(refusal)
+        }
     }
 
     /// What the error number means, and the remedy; `None` for numbers without a meaning of their own.
@@ -48,9 +65,20 @@ impl Reason {
     }
 }
 
+/// Whether a kernel that does not have a message, a flag or an expression answers with this number.
+pub(crate) fn may_be_unsupported(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT | Errno::ENOENT | Errno::ERANGE
+    )
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.refusal.fmt(f)?;
+        if let Some(requirement) = &self.requirement {
+            return write!(f, ": {requirement}");
+        }
         match self.explanation() {
             Some(explanation) => write!(f, ": {explanation}"),
             None => Ok(()),

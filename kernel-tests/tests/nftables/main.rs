@@ -5,6 +5,7 @@
 mod copy;
 mod events;
 mod neighbours;
+mod releases;
 mod rules;
 mod suite;
 

@@ -12,6 +12,8 @@ use crate::element::{Element, Elements};
 use crate::error::Error;
 use crate::flowtable::Flowtable;
 use crate::object::Object;
+use crate::reason::may_be_unsupported;
+use crate::requirement::{Feature, RESET_ELEMENTS, RESET_RULES, Requirement};
 use crate::rule::Rule;
 use crate::ruleset::{ChainContents, Ruleset, SetContents, TableContents};
 use crate::set::{Set, SetKey};
@@ -36,6 +38,24 @@ fn failed(attempt: impl Into<Box<str>>) -> impl FnOnce(NetlinkError) -> Error {
             attempt: attempt.into(),
             source,
         },
+    }
+}
+
+/// As [`failed`], for a request that old kernels do not have.
+fn failed_or_unsupported(attempt: String, feature: Feature) -> impl FnOnce(NetlinkError) -> Error {
+    move |source| {
+        let requirement = source
+            .errno()
+            .filter(|errno| may_be_unsupported(*errno))
+            .and_then(|_| Requirement::of_feature(feature));
+        match requirement {
+            Some(requirement) => Error::Unsupported {
+                attempt: attempt.into(),
+                requirement,
+                source,
+            },
+            None => failed(attempt)(source),
+        }
     }
 }
 
@@ -137,7 +157,10 @@ pub(super) fn reset_rules(
         |writer| wire::encode_rules_of(writer, table, chain),
         |message| wire::decode_rule(message).map(Some),
     )
-    .map_err(failed(format!("reset rules of {table}")))
+    .map_err(failed_or_unsupported(
+        format!("reset rules of {table}"),
+        RESET_RULES,
+    ))
 }
 
 pub(super) fn reset_elements(connection: &mut Connection, set: &SetKey) -> Result<Vec<Element>, Error> {
@@ -148,7 +171,10 @@ pub(super) fn reset_elements(connection: &mut Connection, set: &SetKey) -> Resul
         |writer| wire::encode_set_of_elements(writer, set),
         |message| elements_of(message, &first).map(Some),
     );
-    let lists = lists.map_err(failed(format!("reset elements of set {set}")))?;
+    let lists = lists.map_err(failed_or_unsupported(
+        format!("reset elements of set {set}"),
+        RESET_ELEMENTS,
+    ))?;
     Ok(lists.into_iter().flatten().collect())
 }
 
