@@ -86,7 +86,10 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) 
     Ok(report.is_success())
 }
 
-/// The steps of the VM: after the tier [`Host`](Tier::Host) the tests that it skipped, otherwise all tests.
+/// Test files that run in the VM also after the host ran all their tests: what they test differs between releases of the kernel.
+const ON_EVERY_KERNEL: &[&str] = &["contract_nftables", "nftables"];
+
+/// The steps of the VM: after the tier [`Host`](Tier::Host) the tests that it skipped, and [`ON_EVERY_KERNEL`]; otherwise all tests.
 fn vm_steps(all: Vec<Step>, report: &Report) -> Vec<Step> {
     let Some(host) = report.tiers.iter().find(|tier| tier.name == Tier::Host.name()) else {
         return all;
@@ -100,9 +103,15 @@ fn vm_steps(all: Vec<Step>, report: &Report) -> Vec<Step> {
             ..step.clone()
         })
     };
-    let steps: Vec<_> = all.iter().filter_map(skipped).collect();
     // A host that ran every test has another kernel than the VM.
-    if steps.is_empty() { all } else { steps }
+    if all.iter().all(|step| skipped(step).is_none()) {
+        return all;
+    }
+    let step = |step: &Step| match ON_EVERY_KERNEL.contains(&&*step.name) {
+        true => Some(step.clone()),
+        false => skipped(step),
+    };
+    all.iter().filter_map(step).collect()
 }
 
 /// Whether the test is marked `#[ignore]`: it is skipped everywhere.
@@ -414,6 +423,40 @@ mod tests {
         );
         assert_eq!(steps(vec![host(Vec::new())]), all);
         assert_eq!(steps(vec![TierReport::new(Tier::Unit.name())]), all);
+    }
+
+    #[test]
+    fn tests_of_what_differs_between_kernels_run_on_the_host_and_in_the_vm() {
+        let mut kernel = kernel();
+        let first = kernel[0].clone();
+        kernel.extend(ON_EVERY_KERNEL.iter().map(|target| Executable {
+            target: (*target).to_owned(),
+            ..first.clone()
+        }));
+        let all = kernel_steps(&kernel, Tier::Vm, &[], Path::new("/declared")).unwrap();
+        let skipped = vec![Skip {
+            test: "a".to_owned(),
+            reason: "no IPVS".to_owned(),
+        }];
+        let mut host = TierReport::new(Tier::Host.name());
+        host.binaries.push(Binary {
+            skipped,
+            ..Binary::read("ipvs", "", Vec::new(), true)
+        });
+        host.binaries
+            .push(Binary::read("contract_nftables", "", Vec::new(), true));
+        let steps = vm_steps(all, &Report { tiers: vec![host] });
+        let named = steps
+            .into_iter()
+            .map(|step| (step.name, step.arguments.join(" ")));
+        let whole = ON_EVERY_KERNEL
+            .iter()
+            .map(|name| ((*name).to_owned(), String::new()));
+        let expected = [("ipvs".to_owned(), "--exact a".to_owned())];
+        assert_eq!(
+            named.collect::<Vec<_>>(),
+            expected.into_iter().chain(whole).collect::<Vec<_>>()
+        );
     }
 
     #[test]
