@@ -4,6 +4,7 @@
 
 mod copy;
 mod events;
+mod expressions;
 mod neighbours;
 mod releases;
 mod rules;
