@@ -74,7 +74,7 @@ impl Filtering {
         } else {
             self.is_changed |= command != NFT_MSG_TRACE;
         }
-        decode(message)
+        Event::decode(message)
     }
 }
 
@@ -197,46 +197,54 @@ impl Iterator for Monitor {
     }
 }
 
-/// Decodes a notification; `None` for unknown ones.
-fn decode(message: Message<'_>) -> Result<Option<Event>, kernlink_netlink::Error> {
-    let [_, command] = message.message_type.to_be_bytes();
-    let item = match command {
-        NFT_MSG_NEWGEN => {
-            return wire::decode_generation(&message).map(|generation| Some(Event::Generation(generation)));
-        }
-        NFT_MSG_TRACE => return Trace::decode(&message).map(|trace| Some(Event::Trace(trace))),
-        NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => Item::Table(wire::decode_table(&message)?),
-        NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => Item::Chain(wire::decode_chain(&message)?),
-        NFT_MSG_NEWRULE | NFT_MSG_DELRULE => Item::Rule(wire::decode_rule(&message)?),
-        NFT_MSG_NEWSET | NFT_MSG_DELSET => Item::Set(wire::decode_set(&message)?),
-        NFT_MSG_NEWOBJ | NFT_MSG_DELOBJ => Item::Object(wire::decode_object(&message)?),
-        NFT_MSG_NEWFLOWTABLE | NFT_MSG_DELFLOWTABLE => Item::Flowtable(wire::decode_flowtable(&message)?),
-        NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM => {
-            let list = ElementList::decode(&message)?;
-            let set = list.set.clone();
-            let elements = list.collect::<Result<Vec<_>, _>>()?;
-            Item::Elements(Elements::new(set, elements))
-        }
-        _ => return Ok(None),
-    };
-    let is_added = matches!(
-        command,
-        NFT_MSG_NEWTABLE
-            | NFT_MSG_NEWCHAIN
-            | NFT_MSG_NEWRULE
-            | NFT_MSG_NEWSET
-            | NFT_MSG_NEWOBJ
-            | NFT_MSG_NEWFLOWTABLE
-            | NFT_MSG_NEWSETELEM
-    );
-    Ok(Some(if is_added {
-        Event::Added(item)
-    } else {
-        Event::Deleted(item)
-    }))
-}
-
 impl Event {
+    /// Decodes a notification of the groups `NFNLGRP_NFTABLES` and `NFNLGRP_NFTRACE`; `None` for those of other subsystems and unknown
+    /// ones. [`Monitor`] does this.
+    ///
+    /// # Errors
+    /// An attribute is missing, or has an invalid length.
+    pub fn decode(message: Message<'_>) -> Result<Option<Self>, kernlink_netlink::Error> {
+        let [subsystem, command] = message.message_type.to_be_bytes();
+        if subsystem != netfilter::NFNL_SUBSYS_NFTABLES {
+            return Ok(None);
+        }
+        let item = match command {
+            NFT_MSG_NEWGEN => {
+                return wire::decode_generation(&message)
+                    .map(|generation| Some(Event::Generation(generation)));
+            }
+            NFT_MSG_TRACE => return Trace::decode(&message).map(|trace| Some(Event::Trace(trace))),
+            NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => Item::Table(wire::decode_table(&message)?),
+            NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => Item::Chain(wire::decode_chain(&message)?),
+            NFT_MSG_NEWRULE | NFT_MSG_DELRULE => Item::Rule(wire::decode_rule(&message)?),
+            NFT_MSG_NEWSET | NFT_MSG_DELSET => Item::Set(wire::decode_set(&message)?),
+            NFT_MSG_NEWOBJ | NFT_MSG_DELOBJ => Item::Object(wire::decode_object(&message)?),
+            NFT_MSG_NEWFLOWTABLE | NFT_MSG_DELFLOWTABLE => Item::Flowtable(wire::decode_flowtable(&message)?),
+            NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM => {
+                let list = ElementList::decode(&message)?;
+                let set = list.set.clone();
+                let elements = list.collect::<Result<Vec<_>, _>>()?;
+                Item::Elements(Elements::new(set, elements))
+            }
+            _ => return Ok(None),
+        };
+        let is_added = matches!(
+            command,
+            NFT_MSG_NEWTABLE
+                | NFT_MSG_NEWCHAIN
+                | NFT_MSG_NEWRULE
+                | NFT_MSG_NEWSET
+                | NFT_MSG_NEWOBJ
+                | NFT_MSG_NEWFLOWTABLE
+                | NFT_MSG_NEWSETELEM
+        );
+        Ok(Some(if is_added {
+            Event::Added(item)
+        } else {
+            Event::Deleted(item)
+        }))
+    }
+
     /// The family of the table that the event concerns.
     #[must_use]
     pub fn family(&self) -> Option<TableFamily> {
