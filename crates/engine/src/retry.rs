@@ -19,6 +19,8 @@ pub struct Retries<K, O> {
     records: HashMap<K, Record<K, O>, RandomState>,
     /// The keys that wait, by time.
     queue: BTreeSet<(Instant, K)>,
+    /// The failed keys that each skipped key depends on: the reverse of [`Record::dependents`].
+    causes: HashMap<K, BTreeSet<K>, RandomState>,
     backoff: Backoff,
     random: RandomState,
 }
@@ -84,6 +86,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         Self {
             records: HashMap::default(),
             queue: BTreeSet::new(),
+            causes: HashMap::default(),
             backoff,
             random: RandomState::default(),
         }
@@ -107,7 +110,13 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             self.queue.remove(&(before.due, key.clone()));
         }
         // A different operation starts with the first delay.
-        let same = before.filter(|before| before.operation == operation);
+        let (same, other) = match before {
+            Some(before) if before.operation == operation => (Some(before), None),
+            other => (None, other),
+        };
+        for dependent in other.into_iter().flat_map(|other| other.dependents) {
+            remove_cause(&mut self.causes, key, &dependent);
+        }
         let failures = same
             .as_ref()
             .map_or(0, |before| before.failures)
@@ -135,40 +144,48 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         }
         if let Some(record) = self.records.remove(key) {
             self.queue.remove(&(record.due, key.clone()));
+            for dependent in &record.dependents {
+                remove_cause(&mut self.causes, key, dependent);
+            }
         }
     }
 
     /// Records that an operation on `dependent` was skipped because the operation on the key `on` failed, waits, or was skipped.
     pub(crate) fn depend(&mut self, on: &K, dependent: K) {
-        if let Some(record) = self.records.get_mut(on) {
-            record.dependents.insert(dependent);
-            return;
+        if self.records.contains_key(on) {
+            return self.add_dependent(on.clone(), dependent);
         }
-        let mut has_record = false;
-        for record in self.records.values_mut() {
-            if record.dependents.contains(on) {
-                record.dependents.insert(dependent.clone());
-                has_record = true;
+        let causes: Vec<K> = self.causes.get(on).into_iter().flatten().cloned().collect();
+        if causes.is_empty() {
+            // No record has the key `on`: the dependent is planned with the next key that falls due.
+            if let Some(next) = self.queue.first().map(|(_, key)| key.clone()) {
+                self.add_dependent(next, dependent);
             }
-        }
-        if has_record {
             return;
         }
-        // No record has the key `on`: the dependent is planned with the next key that falls due.
-        let next = self.queue.first().map(|(_, key)| key.clone());
-        if let Some(record) = next.and_then(|key| self.records.get_mut(&key)) {
-            record.dependents.insert(dependent);
+        for cause in causes {
+            self.add_dependent(cause, dependent.clone());
+        }
+    }
+
+    fn add_dependent(&mut self, cause: K, dependent: K) {
+        if let Some(record) = self.records.get_mut(&cause) {
+            record.dependents.insert(dependent.clone());
+            self.causes.entry(dependent).or_default().insert(cause);
         }
     }
 
     /// Removes the keys that are not `needed`, except those whose operations may have been executed and whose objects were not read again
     /// since.
     pub(crate) fn retain(&mut self, needed: impl Fn(&K) -> bool) {
-        let queue = &mut self.queue;
+        let Self { queue, causes, .. } = self;
         self.records.retain(|key, record| {
             let is_needed = needed(key) || (record.is_unknown && !record.is_due);
             if !is_needed {
                 queue.remove(&(record.due, key.clone()));
+                for dependent in &record.dependents {
+                    remove_cause(causes, key, dependent);
+                }
             }
             is_needed
         });
@@ -184,7 +201,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             self.queue.pop_first();
             if let Some(record) = self.records.get_mut(&key) {
                 record.is_due = true;
-                dependents.extend(std::mem::take(&mut record.dependents));
+                dependents.extend(take_dependents(&mut self.causes, &key, record));
             }
             due.push(key);
         }
@@ -199,7 +216,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             if record.is_unknown && !record.is_due && is_dirty(key) {
                 record.is_due = true;
                 self.queue.remove(&(record.due, key.clone()));
-                dependents.extend(std::mem::take(&mut record.dependents));
+                dependents.extend(take_dependents(&mut self.causes, key, record));
                 due.push(key.clone());
             }
         }
@@ -208,16 +225,28 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
 
     /// The dependents of the keys for which `is_dirty` is true: the dependents are planned again although no retry is due.
     pub(crate) fn dependents_of(&mut self, is_dirty: impl Fn(&K) -> bool) -> Vec<K> {
-        let records = self.records.iter_mut().filter(|(key, _)| is_dirty(key));
-        records
-            .flat_map(|(_, record)| std::mem::take(&mut record.dependents))
+        let causes = &mut self.causes;
+        // Most records have none.
+        let records = self
+            .records
+            .iter_mut()
+            .filter(|(_, record)| !record.dependents.is_empty());
+        let dirty = records.filter(|(key, _)| is_dirty(key));
+        dirty
+            .flat_map(|(key, record)| take_dependents(causes, key, record))
             .collect()
     }
 
     /// Removes the keys that fell due and did not fail again.
     pub(crate) fn drop_due(&mut self) {
         if self.records.len() > self.queue.len() {
-            self.records.retain(|_, record| !record.is_due);
+            let causes = &mut self.causes;
+            self.records.retain(|key, record| {
+                if record.is_due {
+                    take_dependents(causes, key, record);
+                }
+                !record.is_due
+            });
         }
     }
 
@@ -242,9 +271,127 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
     }
 }
 
+/// The dependents of a record, which has none afterwards.
+fn take_dependents<K: Clone + Hash + Ord, O>(
+    causes: &mut HashMap<K, BTreeSet<K>, RandomState>,
+    key: &K,
+    record: &mut Record<K, O>,
+) -> BTreeSet<K> {
+    for dependent in &record.dependents {
+        remove_cause(causes, key, dependent);
+    }
+    std::mem::take(&mut record.dependents)
+}
+
+/// Records that a key does not depend on a failed one any more.
+fn remove_cause<K: Clone + Hash + Ord>(
+    causes: &mut HashMap<K, BTreeSet<K>, RandomState>,
+    key: &K,
+    dependent: &K,
+) {
+    if let Some(of_dependent) = causes.get_mut(dependent) {
+        of_dependent.remove(key);
+        if of_dependent.is_empty() {
+            causes.remove(dependent);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::hash::Hasher;
+
     use super::*;
+
+    thread_local! {
+        static VISITS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A key that counts how often one is compared or hashed.
+    #[derive(Clone, Debug)]
+    struct Counted(usize);
+
+    impl Counted {
+        fn visit(&self) -> usize {
+            VISITS.set(VISITS.get() + 1);
+            self.0
+        }
+    }
+
+    impl Hash for Counted {
+        fn hash<H: Hasher>(&self, state: &mut H) {
+            self.visit().hash(state);
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Self) -> bool {
+            self.visit() == other.0
+        }
+    }
+
+    impl Eq for Counted {}
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            self.visit().cmp(&other.0)
+        }
+    }
+
+    #[test]
+    fn operations_that_depend_on_many_others_cost_the_same_each() {
+        let now = Instant::now();
+        let visits = [100, 1_000].map(|number: usize| {
+            let mut retries: Retries<Counted, char> = Retries::new(Backoff::default());
+            for key in 0..number {
+                retries.fail(&Counted(key), 'a', None, false, now);
+            }
+            let before = VISITS.get();
+            for key in 0..number {
+                // Virtual servers, their addresses, and what needs an address.
+                retries.depend(&Counted(key), Counted(number + key));
+                retries.depend(&Counted(number + key), Counted(2 * number + key));
+            }
+            assert!(!retries.dependents_of(|key| key.0 == 7).is_empty());
+            VISITS.get() - before
+        });
+        // Ten times as many, and a larger logarithm.
+        assert!(visits[1] < 20 * visits[0], "{visits:?}");
+    }
+
+    #[test]
+    fn what_depends_on_an_operation_is_forgotten_with_it() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        for end in 0..5 {
+            retries.fail(&1, 'a', None, true, now);
+            retries.depend(&1, 2);
+            retries.depend(&2, 3);
+            match end {
+                0 => retries.succeed(&1),
+                1 => _ = retries.dependents_of(|_| true),
+                2 => retries.fail(&1, 'b', None, true, now),
+                3 => _ = retries.take_unknown(|_| true),
+                _ => {
+                    let due = retries.next().unwrap();
+                    retries.take_due(due);
+                    retries.drop_due();
+                }
+            }
+            assert!(retries.causes.is_empty(), "{end}: {retries:?}");
+        }
+        retries.fail(&1, 'a', None, false, now);
+        retries.depend(&1, 2);
+        retries.retain(|_| false);
+        assert!(retries.causes.is_empty());
+    }
 
     #[test]
     fn only_the_operation_that_failed_waits() {

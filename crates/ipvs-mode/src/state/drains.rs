@@ -22,6 +22,10 @@ pub(crate) struct Drains {
     deadlines: BTreeMap<VirtualServerKey, BTreeMap<IpAddr, Deadline>>,
     /// The virtual servers with draining real servers.
     draining: BTreeMap<VirtualServerKey, Draining>,
+    /// The same, by the time at which they are read again.
+    queue: BTreeSet<(Instant, VirtualServerKey)>,
+    /// The number of draining real servers.
+    count: usize,
     /// The virtual servers with real servers of weight 0 that were read for this sync.
     read: BTreeSet<VirtualServerKey>,
     /// The real servers that had weight 0 and no connections when they were read for this sync.
@@ -67,19 +71,39 @@ impl Drains {
         if self.next().is_none_or(|next| next > now) {
             return Vec::new();
         }
-        let is_due = |draining: &Draining| draining.read_at.saturating_duration_since(now) < COMBINED;
-        let due = self.draining.iter().filter(|(_, draining)| is_due(draining));
-        due.map(|(key, _)| Key::VirtualServer(*key)).collect()
+        let is_due = |read_at: Instant| read_at.saturating_duration_since(now) < COMBINED;
+        let due = self.queue.iter().take_while(|(read_at, _)| is_due(*read_at));
+        let mut due: Vec<VirtualServerKey> = due.map(|(_, key)| *key).collect();
+        due.sort_unstable();
+        due.into_iter().map(Key::VirtualServer).collect()
     }
 
     /// When a virtual server is to be read again.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.draining.values().map(|draining| draining.read_at).min()
+        self.queue.first().map(|(read_at, _)| *read_at)
     }
 
     /// The number of draining real servers.
     pub(crate) fn len(&self) -> usize {
-        self.draining.values().map(|draining| draining.count).sum()
+        self.count
+    }
+
+    /// Sets the draining real servers of a virtual server; `None` if it has none.
+    fn set_draining(&mut self, server: VirtualServerKey, draining: Option<Draining>) {
+        let before = match draining {
+            Some(draining) => {
+                self.count += draining.count;
+                self.queue.insert((draining.read_at, server));
+                self.draining.insert(server, draining)
+            }
+            None => self.draining.remove(&server),
+        };
+        if let Some(before) = before {
+            self.count -= before.count;
+            if draining.is_none_or(|draining| draining.read_at != before.read_at) {
+                self.queue.remove(&(before.read_at, server));
+            }
+        }
     }
 
     /// Records that a virtual server was read, with its real servers of weight 0, and whether each has no connections.
@@ -107,9 +131,9 @@ impl Drains {
         if let Some(read_at) = self.now.map(|now| now + READ_INTERVAL).filter(|_| has_any) {
             self.read.insert(server);
             // Only a sync that compares it postpones the next reading.
-            self.draining
-                .entry(server)
-                .or_insert(Draining { count: 0, read_at });
+            if !self.draining.contains_key(&server) {
+                self.set_draining(server, Some(Draining { count: 0, read_at }));
+            }
         }
     }
 
@@ -223,7 +247,7 @@ impl Drains {
             }
         }
         if addresses.is_empty() {
-            self.draining.remove(&server);
+            self.set_draining(server, None);
             return;
         }
         let deadlines = self.deadlines.get(&server).into_iter().flatten();
@@ -237,7 +261,7 @@ impl Drains {
             count: addresses.len(),
             read_at: coming.fold(planned, Instant::min),
         };
-        self.draining.insert(server, draining);
+        self.set_draining(server, Some(draining));
     }
 }
 
@@ -279,6 +303,38 @@ impl State {
         let servers: Vec<VirtualServerKey> = self.drains.servers_with_deadlines().copied().collect();
         for server in servers {
             self.servers.set_dirty(server);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_and_the_number_of_draining_real_servers_are_those_of_all_virtual_servers() {
+        let start = Instant::now();
+        let mut drains = Drains::default();
+        drains.set_time(start);
+        let key = |last: u8| VirtualServerKey::tcp([10, 96, 0, last], 80);
+        // The same numbers in another order, some of them again, and some without real servers.
+        for step in 0..200_u64 {
+            let server = key(u8::try_from(step * 7 % 20).unwrap());
+            let draining = (step % 5 > 0).then(|| Draining {
+                count: usize::try_from(step % 4).unwrap(),
+                read_at: start + Duration::from_secs(step * 13 % 17),
+            });
+            drains.set_draining(server, draining);
+            let times = drains.draining.values().map(|draining| draining.read_at);
+            assert_eq!(drains.next(), times.min());
+            let counts = drains.draining.values().map(|draining| draining.count);
+            assert_eq!(drains.len(), counts.sum::<usize>());
+            let now = start + Duration::from_secs(8);
+            let is_due = |draining: &Draining| draining.read_at < now + COMBINED;
+            let due = drains.draining.iter().filter(|(_, draining)| is_due(draining));
+            let due: Vec<Key> = due.map(|(key, _)| Key::VirtualServer(*key)).collect();
+            let is_any = drains.next().is_some_and(|next| next <= now);
+            assert_eq!(drains.due(now), if is_any { due } else { Vec::new() });
         }
     }
 }

@@ -111,6 +111,11 @@ impl State {
         }
     }
 
+    /// Whether foreign virtual servers were read since the last decision.
+    pub(super) fn are_foreign_changed(&self) -> bool {
+        self.foreign.is_changed
+    }
+
     /// The service ports whose frontends may be decided differently, because foreign virtual servers were read since they were compiled.
     pub(super) fn ports_to_decide(&mut self) -> BTreeSet<ServicePortId> {
         if !std::mem::take(&mut self.foreign.is_changed) {

@@ -110,13 +110,14 @@ impl State {
             ids.extend(services.ports().map(|(id, _)| id));
             named.extend(services.ports().map(|(_, port)| &port.key.name.service));
         }
+        let are_foreign_changed = self.are_foreign_changed();
         let mut to_decide = self.ports_to_decide();
         to_decide.append(&mut self.restrictions_to_decide());
-        for id in to_decide {
-            if !ids.contains(&id) {
-                ids.push(id);
-            }
+        if !to_decide.is_empty() {
+            ids.iter().for_each(|id| _ = to_decide.remove(id));
+            ids.extend(to_decide);
         }
+        let compares_foreign = are_foreign_changed || !ids.is_empty();
         for id in ids {
             self.release_withheld(id);
             let Some(port) = services.port(id) else {
@@ -156,7 +157,9 @@ impl State {
         if !std::mem::replace(&mut self.is_config_reported, true) {
             events.extend(self.configuration_events());
         }
-        events.extend(self.foreign_events());
+        if compares_foreign {
+            events.extend(self.foreign_events());
+        }
         events
     }
 
