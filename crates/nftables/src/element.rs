@@ -37,7 +37,8 @@ pub struct Element {
     pub object: Option<Box<str>>,
     /// Flags.
     pub flags: ElementFlags,
-    /// The timeout; `None`: that of the set.
+    /// The timeout; `None`: that of the set. Zero: the element does not expire. Kernels before 6.12 accept this too, but return it as
+    /// `None`.
     pub timeout: Option<Duration>,
     /// The time until the element expires; `None` when written: the whole timeout.
     pub expiration: Option<Duration>,
@@ -105,7 +106,7 @@ impl Element {
         self
     }
 
-    /// Sets the timeout, in whole milliseconds.
+    /// Sets the timeout, in whole milliseconds. With zero the element does not expire.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

@@ -1,5 +1,7 @@
 //! Operations that the kernel would misinterpret, or refuse without a useful reason.
 
+use std::time::Duration;
+
 use crate::element::Elements;
 use crate::operation::{Flush, Item, ItemKey, Operation};
 use crate::rule::Rule;
@@ -35,6 +37,12 @@ pub enum InvalidOperation {
         length: usize,
         /// The maximum.
         limit: usize,
+    },
+    /// A time between collections of expired elements that the kernel cannot store.
+    #[error("invalid interval of garbage collection {interval:?}; valid: at most 4294967295 ms")]
+    CollectionInterval {
+        /// The interval.
+        interval: Duration,
     },
     /// A replacement in another chain.
     #[error(
@@ -165,6 +173,11 @@ fn check_rule(rule: &Rule) -> Result<(), InvalidOperation> {
 fn check_set(set: &Set) -> Result<(), InvalidOperation> {
     check_names(&set.key.table, "set", &set.key.name)?;
     check_length("key", set.key_length as usize)?;
+    if let Some(interval) = set.collection_interval
+        && interval > Duration::from_millis(u32::MAX.into())
+    {
+        return Err(InvalidOperation::CollectionInterval { interval });
+    }
     check_user_data(&set.user_data, NFT_USERDATA_MAXLEN)
 }
 
@@ -211,6 +224,16 @@ mod tests {
         assert_eq!(
             problem(Operation::add(elements)),
             "invalid user data of 255 bytes; valid: at most 254"
+        );
+        let set = Set::new(table.set("s"), &[crate::DataType::Mark]);
+        let longest = Duration::from_millis(u32::MAX.into());
+        assert_eq!(
+            Operation::add(set.clone().with_collection_interval(longest)).check(),
+            Ok(())
+        );
+        assert_eq!(
+            problem(Operation::add(set.with_collection_interval(longest * 2))),
+            "invalid interval of garbage collection 8589934.59s; valid: at most 4294967295 ms"
         );
         let elements = Elements::new(table.set("s"), [Element::new(Value::new(&[0; 65]))]);
         assert_eq!(

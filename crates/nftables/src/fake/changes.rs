@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kernlink_netlink::Errno;
 
@@ -300,9 +301,12 @@ impl<'f> Changes<'f> {
                     key,
                     Some(Box::new(existing.clone())),
                 ));
-                existing.element.timeout = element.timeout.or(existing.element.timeout);
-                let timeout = element.expiration.or(existing.element.timeout).or(set.timeout);
-                existing.deadline = timeout.map(|timeout| now + timeout);
+                let timeout = element.timeout.or(existing.element.timeout);
+                existing.element.timeout = listed_timeout(set, timeout);
+                existing.deadline = element
+                    .expiration
+                    .or(lifetime(set, timeout))
+                    .map(|time| now + time);
             }
             return Ok(());
         }
@@ -313,10 +317,11 @@ impl<'f> Changes<'f> {
             return Err(Errno::ENFILE);
         }
         self.is_changed = true;
-        let timeout = element.timeout.or(set.timeout);
         let mut new = element.clone();
         new.expiration = None;
-        let deadline = element.expiration.or(timeout).map(|timeout| now + timeout);
+        new.timeout = listed_timeout(set, element.timeout);
+        let lifetime = element.expiration.or(lifetime(set, element.timeout));
+        let deadline = lifetime.map(|lifetime| now + lifetime);
         stored.elements.insert(
             key.clone(),
             Stored {
@@ -574,4 +579,14 @@ fn if_exists(outcome: Outcome) -> Outcome {
         }) => Ok(()),
         outcome => outcome,
     }
+}
+
+/// The timeout with which the kernel returns an element: `None` if it is that of the set.
+fn listed_timeout(set: &Set, timeout: Option<Duration>) -> Option<Duration> {
+    timeout.filter(|timeout| *timeout != set.timeout.unwrap_or_default())
+}
+
+/// The time until an element with this timeout expires, if it does.
+fn lifetime(set: &Set, timeout: Option<Duration>) -> Option<Duration> {
+    timeout.or(set.timeout).filter(|timeout| !timeout.is_zero())
 }

@@ -131,7 +131,7 @@ fn decode_element(attributes: AttributeReader<'_>) -> Result<Element, Error> {
             NFTA_SET_ELEM_DATA => element.data = Field::read(&attribute)?,
             NFTA_SET_ELEM_OBJREF => element.object = Some(text(&attribute)),
             NFTA_SET_ELEM_FLAGS => element.flags = Field::read(&attribute)?,
-            NFTA_SET_ELEM_TIMEOUT => element.timeout = Milliseconds::read(&attribute)?.nonzero(),
+            NFTA_SET_ELEM_TIMEOUT => element.timeout = Some(Milliseconds::read(&attribute)?.0),
             NFTA_SET_ELEM_EXPIRATION => element.expiration = Some(Milliseconds::read(&attribute)?.0),
             NFTA_SET_ELEM_USERDATA => element.user_data = UserData::read(&attribute)?,
             NFTA_SET_ELEM_EXPR => element.expressions = vec![Field::read(&attribute)?],

@@ -62,7 +62,9 @@ pub(crate) fn encode_set(writer: &mut AttributeWriter<'_>, set: &Set, id: u32) {
     writer.be_u32(NFTA_SET_ID, id);
     set.timeout.map(Milliseconds).write(writer, NFTA_SET_TIMEOUT);
     if let Some(interval) = set.collection_interval {
-        let milliseconds = u32::try_from(interval.as_millis()).unwrap_or(u32::MAX);
+        // As timeouts: less than a millisecond is not none. `Operation::check` refuses longer ones.
+        let milliseconds = interval.as_nanos().div_ceil(1_000_000);
+        let milliseconds = u32::try_from(milliseconds).unwrap_or(u32::MAX);
         writer.be_u32(NFTA_SET_GC_INTERVAL, milliseconds);
     }
     write_one_or_list(&set.expressions, writer, NFTA_SET_EXPR, NFTA_SET_EXPRESSIONS);
