@@ -124,6 +124,12 @@ pub enum RuleError {
         /// The family.
         family: TableFamily,
     },
+    /// A message whose code is one of both families, in a table of one family.
+    #[error("reject with icmpx in a table of family {family}: the kernel drops without an answer; use icmp")]
+    Icmpx {
+        /// The family.
+        family: TableFamily,
+    },
     /// A step after one that always ends the rule.
     #[error("{what}: the step before it always ends the rule")]
     Unreachable {
@@ -480,7 +486,13 @@ impl RuleBuilder {
     }
 
     /// Rejects the packet. `code` is that of an ICMP message; `None` for a reset of TCP.
+    ///
+    /// In a table of family ip or ip6 the kernel accepts a rule with [`RejectKind::Icmpx`], and drops packets without an answer; it is refused here.
     pub fn reject(mut self, kind: RejectKind, code: Option<u8>) -> Self {
+        let family = self.chain.table.family;
+        if kind == RejectKind::Icmpx && [TableFamily::Ip, TableFamily::Ip6].contains(&family) {
+            return self.fail(RuleError::Icmpx { family });
+        }
         match self.check_step("reject") {
             Ok(()) => self.end(Reject::new(kind).with_code(code)),
             Err(error) => {
@@ -684,6 +696,10 @@ mod tests {
         refused(
             builder().verdict(Verdict::Drop).counter(),
             "counter: the step before it always ends the rule",
+        );
+        refused(
+            builder().reject(RejectKind::Icmpx, Some(1)),
+            "reject with icmpx in a table of family ip: the kernel drops without an answer; use icmp",
         );
         refused(
             builder().destination_port().verdict_of(&ports),

@@ -9,7 +9,7 @@ use crate::chain::{ChainType, Hook, Policy};
 use crate::element::Element;
 use crate::expression::{
     BitwiseOperation, CompareOperator, ConnectionTrackingKey, DynsetOperation, Expression, FibFlags,
-    FibResult, LookupFlags, MetaKey, NatFlags, NatKind, NumberGeneratorKind, PayloadBase,
+    FibResult, LookupFlags, MetaKey, NatFlags, NatKind, NumberGeneratorKind, PayloadBase, RejectKind,
 };
 use crate::register::Register;
 use crate::set::MapData;
@@ -427,7 +427,14 @@ impl Fake {
                 evaluation.packet.status |= DESTINATION_NAT;
                 return Some(Step::Verdict(Verdict::Accept));
             }
-            Expression::Reject(_) => return Some(Step::Reject),
+            Expression::Reject(reject) => {
+                let is_one_family = [TableFamily::Ip, TableFamily::Ip6].contains(&evaluation.table.family);
+                // The kernel drops without an answer.
+                if reject.kind == RejectKind::Icmpx && is_one_family {
+                    return Some(Step::Verdict(Verdict::Drop));
+                }
+                return Some(Step::Reject);
+            }
             Expression::Counter(_) | Expression::Log(_) => {}
             _ => return None,
         }

@@ -162,3 +162,28 @@ fn a_dynamic_set_remembers_clients_until_their_timeout() {
     fake.advance(Duration::from_secs(11));
     assert_eq!(fate(&mut fake, "10.0.0.8"), PacketFate::Accepted);
 }
+
+#[test]
+fn a_reject_with_icmpx_answers_in_a_table_of_both_families_only() {
+    let families = [
+        (TableFamily::Ip, PacketFate::Dropped),
+        (TableFamily::Inet, PacketFate::Rejected),
+    ];
+    for (family, fate) in families {
+        let mut fake = Fake::new();
+        let table = TableKey::new(family, "t");
+        let chain = table.chain("input");
+        let filter = BaseChain::new(ChainType::Filter, Hook::Input, BaseChain::FILTER);
+        let reject = Reject::new(RejectKind::Icmpx).with_code(Some(1)).into();
+        fake.apply(&[
+            Operation::add(Table::new(table)),
+            Operation::add(Chain::new(chain.clone()).with_base(filter)),
+            Operation::add(Rule::new(chain, vec![reject])),
+        ])
+        .unwrap();
+        assert_eq!(
+            fake.evaluate(Hook::Input, tcp("10.0.0.9", "10.0.0.1", 22)).fate,
+            fate
+        );
+    }
+}
