@@ -19,6 +19,8 @@ pub(super) struct Form {
     pub(super) shift: u32,
     /// The length in bytes in a key; 0 if the type says it.
     pub(super) length: u32,
+    /// Names that only this field has.
+    pub(super) names: &'static [(u64, &'static str)],
 }
 
 impl Form {
@@ -30,6 +32,7 @@ impl Form {
             is_hexadecimal: false,
             shift: 0,
             length: 0,
+            names: &[],
         }
     }
 
@@ -46,6 +49,18 @@ impl Form {
         Form {
             is_hexadecimal: true,
             ..Form::of(DataType::Integer)
+        }
+    }
+
+    /// A number after a computation; marks keep their digits.
+    pub(super) fn without_names(self) -> Self {
+        match self.data_type {
+            DataType::Mark => self,
+            _ => Form {
+                data_type: DataType::Integer,
+                is_hexadecimal: true,
+                ..self
+            },
         }
     }
 
@@ -77,10 +92,7 @@ impl Form {
 
     /// Whether a mask of leading bits is written as the length of a prefix.
     pub(super) fn has_prefixes(&self) -> bool {
-        matches!(
-            self.data_type,
-            DataType::Ipv4Address | DataType::Ipv6Address | DataType::Mark
-        )
+        matches!(self.data_type, DataType::Ipv4Address | DataType::Ipv6Address)
     }
 
     /// An end of a range: a number without a name.
@@ -119,7 +131,11 @@ impl Form {
     /// A value that is this number, and is shifted already.
     pub(super) fn number_text(&self, number: u128, length: usize) -> String {
         let small = u64::try_from(number).unwrap_or(u64::MAX);
-        if let Some(name) = symbol(self.data_type, small) {
+        let own = self.names.iter().find(|(named, _)| *named == small);
+        if let Some(name) = own
+            .map(|(_, name)| *name)
+            .or_else(|| symbol(self.data_type, small))
+        {
             return name.into();
         }
         self.unnamed(number, length)
@@ -244,7 +260,7 @@ fn date(nanoseconds: u64) -> String {
 fn flags(data_type: DataType, bits: u64) -> String {
     let names = flag_names(data_type);
     let named = names.iter().fold(0, |all, (bit, _)| all | bit);
-    if bits == 0 || bits & !named != 0 {
+    if bits == 0 || bits & !named != 0 || bits == 0xff {
         return format!("0x{bits:x}");
     }
     let set = names.iter().filter(|(bit, _)| bits & bit != 0);
@@ -544,4 +560,44 @@ const PROTOCOLS: &[(u64, &str)] = &[
 /// Text that must be in quotation marks.
 pub(super) fn quoted(text: &str) -> String {
     Quoted(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_with_their_names() {
+        let text = |data_type, bytes: &[u8]| Form::of(data_type).text(bytes);
+        assert_eq!(text(DataType::Protocol, &[6]), "tcp");
+        assert_eq!(text(DataType::Protocol, &[255]), "255");
+        assert_eq!(text(DataType::EtherType, &[0x88, 0xa8]), "8021ad");
+        assert_eq!(text(DataType::EtherType, &[0x12, 0x34]), "0x1234");
+        assert_eq!(text(DataType::Mark, &16_u32.to_ne_bytes()), "0x00000010");
+        assert_eq!(text(DataType::ClassId, &0x0001_000a_u32.to_ne_bytes()), "1:a");
+        assert_eq!(text(DataType::TcpFlags, &[0x12]), "syn,ack");
+        assert_eq!(text(DataType::InterfaceName, b"eth"), "\"eth*\"");
+        assert_eq!(text(DataType::InterfaceName, b"eth*\0\0"), "\"eth\\*\"");
+        assert_eq!(
+            text(DataType::Integer, &[9; 17]),
+            format!("0x{}", "09".repeat(17))
+        );
+        assert_eq!(Form::of(DataType::Protocol).end_text(&[6]), "6");
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(date(1_561_136_400_000_000_000), "\"2019-06-21 17:00:00\"");
+        assert_eq!(date(951_782_400_000_000_000), "\"2000-02-29 00:00:00\"");
+        assert_eq!(date(u64::MAX), "\"2554-07-21 23:34:33\"");
+        assert_eq!(hour(61_200), "\"17:00\"");
+        assert_eq!(hour(3661), "\"01:01:01\"");
+    }
+
+    #[test]
+    fn an_address_of_96_zero_bits_ends_as_one_of_ipv4() {
+        assert_eq!(ipv6(Ipv6Addr::LOCALHOST), "::1");
+        assert_eq!(ipv6("::a:b".parse().unwrap()), "::0.10.0.11");
+        assert_eq!(ipv6("fd00::1".parse().unwrap()), "fd00::1");
+    }
 }

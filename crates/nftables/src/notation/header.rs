@@ -36,6 +36,7 @@ pub(super) enum Header {
     Dccp,
     Sctp,
     Gre,
+    Gretap,
     Vxlan,
     Geneve,
     /// One that is not known here.
@@ -107,7 +108,7 @@ const IP6: &[HeaderField] = fields! {
 
 const ICMP: &[HeaderField] = fields! {
     "type" 0 8 IcmpType,
-    "code" 8 8 IcmpCode,
+    "code" 8 8 Integer,
     "checksum" 16 16 Integer,
     "id" 32 16 Integer,
     "sequence" 48 16 Integer,
@@ -117,7 +118,7 @@ const ICMP: &[HeaderField] = fields! {
 
 const ICMP6: &[HeaderField] = fields! {
     "type" 0 8 Icmpv6Type,
-    "code" 8 8 Icmpv6Code,
+    "code" 8 8 Integer,
     "checksum" 16 16 Integer,
     "parameter-problem" 32 32 Integer,
     "mtu" 32 32 Integer,
@@ -232,6 +233,7 @@ impl Header {
             Header::Dccp => "dccp",
             Header::Sctp => "sctp",
             Header::Gre => "gre",
+            Header::Gretap => "gretap",
             Header::Vxlan => "vxlan",
             Header::Geneve => "geneve",
             Header::Other => "unknown",
@@ -240,7 +242,7 @@ impl Header {
 
     pub(super) fn fields(self) -> &'static [HeaderField] {
         match self {
-            Header::Inet | Header::Netdev | Header::Other => &[],
+            Header::Inet | Header::Netdev | Header::Gretap | Header::Other => &[],
             Header::Ethernet => ETHERNET,
             Header::Vlan => VLAN,
             Header::Arp => ARP,
@@ -338,7 +340,7 @@ impl Header {
             (Header::Icmp6, "mtu") => &[2],
             (Header::Icmp6, "id" | "sequence") => &[128, 129],
             (Header::Icmp6, "max-delay") => &[130],
-            (Header::Icmp6, "taddr") => &[135, 136, 137],
+            (Header::Icmp6, "taddr") => &[130, 131, 132, 135, 136, 137],
             (Header::Icmp6, "daddr") => &[137],
             _ => &[],
         }

@@ -29,6 +29,7 @@ pub(super) enum Origin {
         text: String,
         form: Form,
         meta: Option<MetaKey>,
+        tunnel: Option<Header>,
     },
     /// The data of a map.
     Map {
@@ -44,8 +45,8 @@ pub(super) enum Step {
     Left(u32),
     Right(u32),
     ByteOrder,
-    /// With the value of another register.
-    Combine(&'static str, Box<Operand>),
+    /// With the value of another register, which is written so.
+    Combine(&'static str, String),
 }
 
 /// What a register has.
@@ -67,6 +68,8 @@ pub(super) struct View {
     /// The length in bytes in the registers.
     pub(super) loaded: u32,
     pub(super) subject: Option<Subject>,
+    /// The tunnel whose packet it is of.
+    pub(super) tunnel: Option<Header>,
     /// The steps that remain to be written.
     pub(super) steps: Vec<Step>,
 }
@@ -96,12 +99,18 @@ impl View {
             length,
             loaded: length.div_ceil(8),
             subject: None,
+            tunnel: None,
             steps: Vec::new(),
         }
     }
 
     /// A field of a header.
     pub(super) fn field(header: Header, field: HeaderField, length: u32, prefix: &str) -> Self {
+        let prefix = if prefix.trim_end() == header.name() {
+            ""
+        } else {
+            prefix
+        };
         let is_hexadecimal = header == Header::Ip && field.name == "frag-off";
         let form = Form {
             is_hexadecimal,
@@ -118,21 +127,39 @@ impl View {
         let mut text = self.text.clone();
         let mut precedence = 9;
         for step in &self.steps {
+            // What was shifted is no longer a value of the field.
+            let has_names = !matches!(step, Step::MaskXor(..)) || precedence != 4;
             text = match step {
-                Step::MaskXor(mask, xor) => self.masked(text, mask, xor, &mut precedence),
+                Step::MaskXor(mask, xor) => self.masked(text, mask, xor, &mut precedence, has_names),
                 Step::Left(bits) => wrapped(text, &mut precedence, 4, "<<", &bits.to_string()),
                 Step::Right(bits) => wrapped(text, &mut precedence, 4, ">>", &bits.to_string()),
                 Step::ByteOrder => text,
-                Step::Combine(operator, _) => format!("{text} {operator} ?"),
+                Step::Combine(operator, other) => format!("{text} {operator} {other}"),
             };
         }
         text
     }
 
     /// A mask and inverted bits are at most three operations: and, xor, or.
-    fn masked(&self, text: String, mask: &Value, xor: &Value, precedence: &mut u8) -> String {
+    fn masked(
+        &self,
+        text: String,
+        mask: &Value,
+        xor: &Value,
+        precedence: &mut u8,
+        has_names: bool,
+    ) -> String {
         let bytes = mask.as_bytes();
-        let (Some(mask), Some(xor)) = (self.form.number(bytes), self.form.number(xor.as_bytes())) else {
+        // Bits beyond the field are those of a number of the host.
+        let form = Form {
+            is_host: self.form.is_host || bytes.len() as u32 * 8 > self.length.next_multiple_of(8),
+            ..if has_names {
+                self.form
+            } else {
+                self.form.without_names()
+            }
+        };
+        let (Some(mask), Some(xor)) = (form.number(bytes), form.number(xor.as_bytes())) else {
             return format!("{text} & {mask} ^ {xor}");
         };
         let all = ones(bytes.len() as u32 * 8);
@@ -140,7 +167,7 @@ impl View {
         let flipped = xor & mask;
         let kept = mask | set;
         let number = |number: u128| {
-            let text = self.form.number_text(number, bytes.len());
+            let text = form.number_text(number, bytes.len());
             if self.form.is_flags() && text.contains(',') {
                 format!("({})", text.replace(',', " | "))
             } else {
@@ -160,6 +187,19 @@ impl View {
         text
     }
 }
+
+/// Kinds of options of Multipath TCP.
+const MULTIPATH_SUBTYPES: &[(u64, &str)] = &[
+    (0, "mp-capable"),
+    (1, "mp-join"),
+    (2, "dss"),
+    (3, "add-addr"),
+    (4, "remove-addr"),
+    (5, "mp-prio"),
+    (6, "mp-fail"),
+    (7, "mp-fastclose"),
+    (8, "mp-tcprst"),
+];
 
 /// The operand of an operation is in parentheses if its own one binds less.
 fn wrapped(text: String, precedence: &mut u8, new: u8, operator: &str, right: &str) -> String {
@@ -209,6 +249,11 @@ impl Extension {
             {
                 let form = Form {
                     is_host: false,
+                    names: if field.name == "subtype" {
+                        MULTIPATH_SUBTYPES
+                    } else {
+                        &[]
+                    },
                     ..Form::of(field.data_type)
                 };
                 // The ranges of a selective acknowledgement have numbers.

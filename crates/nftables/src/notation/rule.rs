@@ -103,7 +103,13 @@ impl Printer<'_> {
         meta: Option<MetaKey>,
     ) -> Option<()> {
         let text = text.into();
-        self.store(register, Operand::new(Origin::Named { text, form, meta }, length))
+        let origin = Origin::Named {
+            text,
+            form,
+            meta,
+            tunnel: None,
+        };
+        self.store(register, Operand::new(origin, length))
     }
 
     pub(super) fn operand(&self, register: Register) -> Option<&Operand> {
@@ -186,9 +192,15 @@ impl Printer<'_> {
                 self.drop_statement(superfluous);
                 view
             }
-            Origin::Named { text, form, meta } => {
+            Origin::Named {
+                text,
+                form,
+                meta,
+                tunnel,
+            } => {
                 let mut view = View::new(text.clone(), *form, operand.length * 8);
                 view.subject = meta.map(Subject::Meta);
+                view.tunnel = *tunnel;
                 view
             }
             Origin::Map { text, types } => {
@@ -210,8 +222,15 @@ impl Printer<'_> {
     fn payload<'b>(&mut self, slice: Slice, steps: &'b [Step]) -> (View, &'b [Step]) {
         let prefix = slice
             .tunnel
-            .filter(|tunnel| self.inner.header(slice.base) != Some(*tunnel))
             .map_or_else(String::new, |tunnel| format!("{} ", tunnel.name()));
+        if let (Some(tunnel), PayloadBase::Tunnel) = (slice.tunnel, slice.base) {
+            let mut fields = tunnel.fields().iter();
+            if let Some(field) =
+                fields.find(|field| field.offset == slice.offset && field.length == slice.length)
+            {
+                return (View::field(tunnel, *field, slice.length, &prefix), steps);
+            }
+        }
         // The conversion of the byte order before a shift belongs to the field.
         let masked: Vec<&Step> = steps
             .iter()
@@ -302,7 +321,8 @@ impl Printer<'_> {
             format!("@{name}")
         };
         let mut text = text.join(" . ");
-        if key.len() == 1 && has_steps {
+        let is_comparison = contents.set.data.is_none() && key.len() == 1;
+        if is_comparison && has_steps {
             text += " ==";
         }
         Some((text, set_text, &contents.set))
@@ -486,7 +506,8 @@ impl Printer<'_> {
                 } else {
                     ""
                 };
-                let range = set::range_text(&view.form, range.from.as_bytes(), range.to.as_bytes());
+                let ends = [&range.from, &range.to].map(|end| view.form.end_text(end.as_bytes()));
+                let range = ends.join("-");
                 self.condition(format!("{} {not}{range}", view.full_text()));
                 Some(())
             }
@@ -526,26 +547,24 @@ impl Printer<'_> {
             let bytes = bitwise.data.as_ref()?.as_bytes();
             Some(u32::from_ne_bytes(bytes.try_into().ok()?))
         };
-        let mut combine = |name| -> Option<Step> {
-            match (bitwise.second_source, &bitwise.data) {
+        let mut combined = |name| -> Option<Step> {
+            let text = match (bitwise.second_source, &bitwise.data) {
                 (Some(second), _) => {
                     let second = self.operand(second)?.clone();
-                    Some(Step::Combine(name, Box::new(second)))
+                    self.view(&second)?.full_text()
                 }
-                (None, Some(data)) => {
-                    let constant = Operand::new(Origin::Constant(data.clone()), data.len() as u32);
-                    Some(Step::Combine(name, Box::new(constant)))
-                }
-                _ => None,
-            }
+                (None, Some(data)) => data.to_string(),
+                (None, None) => return None,
+            };
+            Some(Step::Combine(name, text))
         };
         let step = match bitwise.operation {
             BitwiseOperation::MaskXor => Step::MaskXor(bitwise.mask.clone()?, bitwise.xor.clone()?),
             BitwiseOperation::ShiftLeft => Step::Left(shift()?),
             BitwiseOperation::ShiftRight => Step::Right(shift()?),
-            BitwiseOperation::And => combine("&")?,
-            BitwiseOperation::Or => combine("|")?,
-            BitwiseOperation::Xor => combine("^")?,
+            BitwiseOperation::And => combined("&")?,
+            BitwiseOperation::Or => combined("|")?,
+            BitwiseOperation::Xor => combined("^")?,
             BitwiseOperation::Unknown(_) => return None,
         };
         operand.steps.push(step);
@@ -699,7 +718,7 @@ impl Printer<'_> {
             && let Some(subject) = view.subject
             && let Some(number) = number
         {
-            let protocols = &mut self.protocols;
+            let protocols = self.protocols(view.tunnel);
             protocols.learn(subject, number);
             if let Subject::Meta(key) = subject {
                 let superfluous = protocols.superfluous_for_meta(key, number);
@@ -720,11 +739,16 @@ impl Printer<'_> {
 
     fn inner_expression(&mut self, inner: &crate::Inner) -> Option<()> {
         let tunnel = match inner.kind {
-            0 => Header::Vxlan,
-            1 => Header::Geneve,
-            2 => Header::Gre,
+            1 => Header::Vxlan,
+            2 => Header::Geneve,
+            3 => Header::Gre,
+            4 => Header::Gretap,
             _ => return None,
         };
+        if matches!(tunnel, Header::Gre | Header::Gretap) {
+            let superfluous = self.protocols.superfluous_layer(PayloadBase::Transport);
+            self.drop_statement(superfluous);
+        }
         match &*inner.expression {
             Expression::Payload(payload) => {
                 let slice = Slice {
@@ -740,8 +764,13 @@ impl Printer<'_> {
             }
             Expression::Meta(meta) => {
                 let (text, form, length) = field::meta(meta.key)?;
-                let text = format!("{} {text}", tunnel.name());
-                self.named(meta.destination, text, form, length, None)
+                let origin = Origin::Named {
+                    text: format!("{} {text}", tunnel.name()),
+                    form,
+                    meta: Some(meta.key),
+                    tunnel: Some(tunnel),
+                };
+                self.store(meta.destination, Operand::new(origin, length))
             }
             _ => None,
         }
@@ -876,18 +905,17 @@ fn flag_comparison(view: &View, operator: CompareOperator, mask: &Value, bytes: 
             format!("{text} {flags}")
         };
     }
-    if mask.as_bytes() == bytes {
-        let operator = if is_equal { "==" } else { "!=" };
-        let many = value.replace(',', " | ");
-        let masked = if value.contains(',') {
-            format!("({many})")
-        } else {
-            many.clone()
-        };
-        return format!("{text} & {masked} {operator} {many}");
+    let operator = if is_equal { "==" } else { "!=" };
+    let value = value.replace(',', " | ");
+    if mask.as_bytes().iter().all(|byte| *byte == 0xff) {
+        return format!("{text} {operator} {value}");
     }
-    let operator = if is_equal { "" } else { "!= " };
-    format!("{text} {operator}{value} / {flags}")
+    let masked = if flags.contains(',') {
+        format!("({})", flags.replace(',', " | "))
+    } else {
+        flags
+    };
+    format!("{text} & {masked} {operator} {value}")
 }
 
 /// Bits of a value from an offset on, as the lowest bits of bytes.
