@@ -68,7 +68,7 @@ fn a_table_of_the_fake_that_another_client_owns_cannot_be_changed() {
     ])
     .unwrap();
     assert!(fake.table(&kept).unwrap().unwrap().owner.is_some());
-    // The owner cannot give it up, and nobody can get one that was never owned.
+    // The owner keeps it, and a table that never had an owner does not get one.
     fake.apply(&[with(&kept, TableFlags::PERSIST)]).unwrap_err();
     fake.apply(&[with(&free, owner)]).unwrap_err();
     fake.set_client(2);

@@ -65,9 +65,9 @@ fn a_table_that_another_socket_owns_cannot_be_changed() {
         owner
             .apply(&[Operation::add(Chain::new(table().chain("a")))])
             .unwrap();
-        // The owner cannot give it up, and nobody can get one that was never owned.
-        let given_up = Operation::add(Table::new(table()).with_flags(TableFlags::PERSIST));
-        owner.apply(&[given_up]).unwrap_err();
+        // The owner keeps it, and a table that never had an owner does not get one.
+        let without_owner = Operation::add(Table::new(table()).with_flags(TableFlags::PERSIST));
+        owner.apply(&[without_owner]).unwrap_err();
         let free = TableKey::new(TableFamily::Ip, "free");
         let owned = Table::new(free.clone()).with_flags(TableFlags::OWNER);
         owner.apply(&[Operation::add(Table::new(free.clone()))]).unwrap();

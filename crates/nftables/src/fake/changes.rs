@@ -213,7 +213,7 @@ impl<'f> Changes<'f> {
                 if before == table.flags {
                     return Ok(());
                 }
-                // A table is given up only by closing the socket, and only one that was given up can be taken over.
+                // A table loses its owner only when the socket is closed, and only such a table can be taken over.
                 let is_orphan = before & (TableFlags::OWNER | TableFlags::PERSIST) == TableFlags::PERSIST;
                 let is_owned = before.contains(TableFlags::OWNER);
                 let owns = table.flags.contains(TableFlags::OWNER);
