@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
-use kernlink_iptables_restore::{Condition, Match, PortRange, Rule};
+use kernlink_iptables_restore::{Condition, Mask, Match, Network, PortRange, Rule};
 use kernlink_netfilter::flows::Reading;
 use kernlink_services::{Family, ObjectName};
 
@@ -100,11 +100,14 @@ fn destinations_of(state: &State, family: Family, key: &RuleKey) -> Vec<SocketAd
     });
     let Some(port) = port else { return Vec::new() };
     let address = rule.matches.iter().find_map(|test| match test {
-        Match::Destination(Condition::Is(network)) => Some(network.address),
+        Match::Destination(Condition::Is(network)) => Some(*network),
         _ => None,
     });
     match (key.chain, address) {
-        (FixedChain::NatServices, Some(address)) => vec![SocketAddr::new(address, port)],
+        // A node port has rules for single addresses if another Service has its number at one of them.
+        (FixedChain::NatServices | FixedChain::NatNodePorts, Some(network)) if is_host(network) => {
+            vec![SocketAddr::new(network.address, port)]
+        }
         (FixedChain::NatNodePorts, None) => {
             let addresses = state.interfaces.iter().map(|interface| interface.address);
             let of_family = addresses.filter(|address| Family::of(*address) == family);
@@ -112,4 +115,10 @@ fn destinations_of(state: &State, family: Family, key: &RuleKey) -> Vec<SocketAd
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether a network is a single address. Loopback addresses have a rule for all of them.
+fn is_host(network: Network) -> bool {
+    let bits = if network.address.is_ipv4() { 32 } else { 128 };
+    network.mask.is_none_or(|mask| mask == Mask::Prefix(bits))
 }
