@@ -160,6 +160,9 @@ impl Settings {
             needs_pod_cidr: services.pod_cidrs.is_empty()
                 && file.detect_local_mode == DetectLocalMode::NodeCidr,
         });
+        // That of the file, if there is no flag.
+        let mut values = flags.values();
+        values.insert("v".to_owned(), file.log_verbosity.to_string());
         Ok(Self {
             healthz: file.healthz_bind_address,
             metrics: file.metrics_bind_address,
@@ -167,7 +170,7 @@ impl Settings {
             config,
             folder: flags.watch.clone(),
             cluster,
-            flags: flags.values(),
+            flags: values,
             read_file,
         })
     }
