@@ -19,6 +19,7 @@ mod http2;
 mod http_proxy;
 mod iptables_mode;
 mod kube_proxy_place;
+mod kubeadm;
 mod load_balancer;
 mod mode_round_trip;
 mod object_fields;
