@@ -11,6 +11,7 @@
 //! removes the jumps, so it is noticed, and everything is then read.
 
 use kernlink_netfilter::watch::{Changed, Watchable, Watched};
+use kernlink_netfilter::watched_tables;
 
 use super::chains::{FixedChain, jumps};
 use super::config::Config;
@@ -33,6 +34,6 @@ impl Watchable for Config {
             // Without a link, no address is bound.
             Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
         };
-        Ok(Watched::new(None, fixed.chain(built_in).collect(), key))
+        Ok(Watched::new(None, watched_tables(fixed.chain(built_in)), key))
     }
 }

@@ -8,6 +8,7 @@
 //! | virtual servers, real servers, sets, entries, sysctls | the kernel sends no events: only a full listing finds a change |
 
 use kernlink_netfilter::watch::{Changed, Watchable, Watched};
+use kernlink_netfilter::watched_tables;
 
 use super::config::Config;
 use super::key::Key;
@@ -39,6 +40,6 @@ impl Watchable for Config {
             Changed::NodeAddresses => Key::NodeAddresses,
             Changed::Rules(family) => Key::Rules(family),
         };
-        Ok(Watched::new(Some(link), owned.chain(built_in).collect(), key))
+        Ok(Watched::new(Some(link), watched_tables(owned.chain(built_in)), key))
     }
 }

@@ -7,6 +7,7 @@ mod kernel_conntrack;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
 mod local_detection;
+mod local_match;
 pub mod lock;
 mod masquerade_bit;
 mod node_addresses;
@@ -15,8 +16,11 @@ mod removal;
 mod rules;
 #[cfg(feature = "fake")]
 mod shared;
+#[cfg(feature = "fake")]
+mod shared_rules;
 mod sysctls;
 pub mod watch;
+mod watched_tables;
 
 pub use self::conntrack::CONNTRACK_BUCKETS;
 pub use self::conntrack::Conntrack;
@@ -27,7 +31,8 @@ pub use self::kernel_conntrack::KernelConntrack;
 pub use self::kube_proxy::services_from_kube_proxy;
 #[cfg(feature = "kubernetes")]
 pub use self::kube_proxy::{FromFile, Problems};
-pub use self::local_detection::LocalDetection;
+pub use self::local_detection::{InterfaceName, InvalidInterface, LocalDetection, LocalSource};
+pub use self::local_match::local_match;
 pub use self::lock::Lock;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
 pub use self::node_addresses::IPVS_LINK;
@@ -43,5 +48,8 @@ pub use self::rules::{
 #[cfg(feature = "fake")]
 pub use self::shared::Shared;
 #[cfg(feature = "fake")]
+pub use self::shared_rules::SharedRules;
+#[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;
 pub use self::sysctls::{KernelSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
+pub use self::watched_tables::{detect_watch_options, rules_source, watched_tables};
