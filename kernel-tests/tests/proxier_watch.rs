@@ -6,7 +6,6 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use kernlink_dummylink::AddressKey;
-use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{requires, tools, wait};

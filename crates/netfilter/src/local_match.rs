@@ -1,10 +1,9 @@
 //! The match of traffic from pods of this node.
 
 use ipnet::IpNet;
+use kernlink_host::{LocalDetection, LocalSource};
 use kernlink_iptables_restore::{Condition, InterfacePattern, Match};
 use kernlink_services::Family;
-
-use super::{LocalDetection, LocalSource};
 
 /// The match of traffic from pods of this node, or of all other traffic. `None` if it cannot be recognised in the family. `pod_cidr` is the
 /// network of the pods of this node.
@@ -50,10 +49,16 @@ mod tests {
         for character in characters {
             for name in [format!("{character}"), format!("a{character}b")] {
                 if let Ok(detection) = LocalDetection::bridge_interface(&name) {
-                    assert!(local_match(&detection, Family::Ipv4, None, true).is_some(), "{name}");
+                    assert!(
+                        local_match(&detection, Family::Ipv4, None, true).is_some(),
+                        "{name}"
+                    );
                 }
                 if let Ok(detection) = LocalDetection::interface_prefix(&name) {
-                    assert!(local_match(&detection, Family::Ipv4, None, true).is_some(), "{name}");
+                    assert!(
+                        local_match(&detection, Family::Ipv4, None, true).is_some(),
+                        "{name}"
+                    );
                 }
             }
         }

@@ -3,9 +3,8 @@
 use std::sync::MutexGuard;
 
 use kernlink_engine::contract::Calls;
+use kernlink_host::Shared;
 use kernlink_iptables_restore::{Error, Iptables, Operation, Refused, RefusedKind, Ruleset, Save};
-
-use super::Shared;
 
 /// Why a call with a fault fails.
 const FAULT: &str = "a fault of the contract";
@@ -42,9 +41,8 @@ impl<T> SharedRules<T> {
 impl<T: Iptables> Iptables for SharedRules<T> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let execute = |fake: &mut T, operations: &[Operation]| fake.execute(operations);
-        self.0.execute_each(operations, execute, refused_rules, || {
-            Error::OutcomeMissing
-        })
+        self.0
+            .execute_each(operations, execute, refused_rules, || Error::OutcomeMissing)
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {

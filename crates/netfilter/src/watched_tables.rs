@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use kernlink_host::watch::{RulesSource, WatchOptions, WatchedTable};
 use kernlink_iptables_restore::{Client, Table, Variant};
 use kernlink_services::Family;
-
-use super::watch::{RulesSource, WatchOptions, WatchedTable};
 
 /// How changes of tables of a variant are noticed.
 #[must_use]

@@ -21,10 +21,11 @@ use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_iptables_restore::{Chain, ChainName, Edit, Family, Rule, Ruleset, Table, Target};
 use kernlink_netlink::{Errno, Error};
 use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
+use kernlink_proxier::host::{FakeSysctls, LocalDetection, Shared};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, FakeAccounting};
 use kernlink_proxier::iptables_mode::{Config, IptablesMode, Kernel, Operation};
 use kernlink_proxier::ipvs_mode;
-use kernlink_proxier::netfilter::{FakeSysctls, LocalDetection, Shared, SharedRules};
+use kernlink_proxier::netfilter::SharedRules;
 
 use crate::requests::{NODE, served};
 use crate::tracer::Tracer;

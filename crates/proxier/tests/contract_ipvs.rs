@@ -22,9 +22,10 @@ use kernlink_ipset::{self as set, IpSets, SetContents, SetHeader, SetName};
 use kernlink_iptables_restore::{Edit, Family as TablesFamily, Iptables, Restore, Save};
 use kernlink_ipvs::{self as ipvs, Consistency, Ipvs, Snapshot, VirtualServerKey, Weight};
 use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
+use kernlink_proxier::host::{FakeSysctls, Shared};
 use kernlink_proxier::ipvs_mode::config::LocalDetection;
 use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel};
-use kernlink_proxier::netfilter::{FakeSysctls, Shared, SharedRules};
+use kernlink_proxier::netfilter::SharedRules;
 
 use crate::requests::{NODE, served};
 use crate::tracer::Tracer;

@@ -14,11 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_engine::contract::{Calls, Client, Fixture, Host, Random, Request};
 use kernlink_engine::data_path::Class;
+use kernlink_host::Shared;
 use kernlink_iptables_restore::{
     Chain, ChainName, Condition, Family, Match, PortRange, Protocol as IpProtocol, Rule, Ruleset, Table,
     Target,
 };
-use kernlink_netfilter::{Shared, SharedRules};
+use kernlink_netfilter::SharedRules;
 use kernlink_services::Protocol;
 use kernlink_userspace::data_path::chains::PortalChain;
 use kernlink_userspace::data_path::sockets::{FakeSockets, Sockets};

@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use kernlink_host::watch::{Changed, WatchError, Watchable, Watched};
 use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Table};
-use kernlink_netfilter::watch::{Changed, WatchError, Watchable, Watched};
 use kernlink_netfilter::watched_tables;
 use kernlink_services::Family;
 

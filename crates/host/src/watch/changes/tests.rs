@@ -251,7 +251,10 @@ fn tables_that_change_all_the_time_are_read_at_most_every_ten_seconds() {
 #[test]
 fn legacy_tables_are_read_at_intervals() {
     let interval = Duration::from_secs(5);
-    let sources = [(Family::Ipv4, RulesSource::Checks), (Family::Ipv6, RulesSource::Events)];
+    let sources = [
+        (Family::Ipv4, RulesSource::Checks),
+        (Family::Ipv6, RulesSource::Events),
+    ];
     let mut changes = Changes::new(Some(name("kube-ipvs0")), tables(), &WatchOptions::new(sources));
     let now = Instant::now();
     changes.set_rules_events(true, now);
