@@ -1,8 +1,10 @@
 //! The steps that bring the kernel to the desired state, in phases. A plan is plain data. It prints as the equivalent commands.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::{self, Display};
+use std::hash::{BuildHasher, Hash};
 
+use foldhash::quality::RandomState;
 use kernlink_services::ObjectName;
 
 use crate::retry::Failures;
@@ -220,11 +222,54 @@ pub struct PlanBuilder<'a, K, O, P> {
     waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
     needed: BTreeSet<K>,
+    index: Index<K>,
+}
+
+/// The steps of each key.
+#[derive(Debug)]
+struct Index<K> {
+    hasher: RandomState,
+    /// By the hash of a key, its last step, or that of another key with this hash. The keys are in the steps.
+    last: HashMap<u64, usize, RandomState>,
+    /// For each step, the one before it with the same hash.
+    before: Vec<Option<usize>>,
+    /// The keys of steps that were left out, or that wait for another step.
+    left_out: HashSet<K, RandomState>,
+    /// What stands for a step of a key that has none of its own.
+    included: HashMap<K, Need<K>, RandomState>,
+}
+
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            last: HashMap::default(),
+            before: Vec::new(),
+            left_out: HashSet::default(),
+            included: HashMap::default(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Index<K> {
+    fn add(&mut self, key: &K) {
+        let before = self.last.insert(self.hasher.hash_one(key), self.before.len());
+        self.before.push(before);
+    }
+
+    /// The steps with the hash of a key, the last one first.
+    fn steps(&self, key: &K) -> impl Iterator<Item = usize> {
+        let last = match self.before.is_empty() {
+            true => None,
+            false => self.last.get(&self.hasher.hash_one(key)).copied(),
+        };
+        std::iter::successors(last, |step| self.before.get(*step).copied().flatten())
+    }
 }
 
 impl<'a, K, O, P> PlanBuilder<'a, K, O, P>
 where
-    K: Clone + Ord,
+    K: Clone + Hash + Ord,
     O: PartialEq,
     P: Copy + Ord,
 {
@@ -234,6 +279,7 @@ where
             steps: Vec::new(),
             waiting: Vec::new(),
             needed: BTreeSet::new(),
+            index: Index::default(),
         }
     }
 
@@ -265,7 +311,7 @@ where
             self.needed.insert(key.clone());
         }
         if self.retries.is_waiting(&key, &operation) {
-            return Need::Waiting(key);
+            return self.leave_out(key);
         }
         let mut all = Vec::with_capacity(needs.all.len());
         for need in needs.all {
@@ -273,7 +319,7 @@ where
                 Need::Step(BuilderStep(index)) => all.push(StepId(index)),
                 Need::Waiting(on) => {
                     self.waiting.push((on, key.clone()));
-                    return Need::Waiting(key);
+                    return self.leave_out(key);
                 }
             }
         }
@@ -288,7 +334,7 @@ where
         if any.is_empty() && !waits.is_empty() {
             // The first of them that is done is enough.
             self.waiting.extend(waits.into_iter().map(|on| (on, key.clone())));
-            return Need::Waiting(key);
+            return self.leave_out(key);
         }
         let step = Step {
             key,
@@ -297,8 +343,46 @@ where
             needs: all,
             needs_any: any,
         };
+        self.index.add(&step.key);
         self.steps.push((phase, step));
         Need::Step(BuilderStep(self.steps.len() - 1))
+    }
+
+    fn leave_out(&mut self, key: K) -> Need<K> {
+        self.index.left_out.insert(key.clone());
+        Need::Waiting(key)
+    }
+
+    /// What a step needs that requires the object `key` to be in its desired state: all steps of this key so far, in no particular order.
+    /// If there are none, nothing if the object `is_in_place`; otherwise its operation failed before, and the step waits for it.
+    #[must_use]
+    pub fn after(&self, key: &K, is_in_place: bool) -> Vec<Need<K>> {
+        let needs = self.steps_of(key);
+        if needs.is_empty() && !is_in_place {
+            return vec![Need::Waiting(key.clone())];
+        }
+        needs
+    }
+
+    /// The steps of a key so far. A step that was left out is [`Need::Waiting`]. Empty: there are none.
+    #[must_use]
+    pub fn steps_of(&self, key: &K) -> Vec<Need<K>> {
+        let steps = self.index.steps(key);
+        let is_of_key = |step: &usize| self.steps.get(*step).is_some_and(|(_, step)| step.key == *key);
+        let mut needs: Vec<Need<K>> = steps
+            .filter(is_of_key)
+            .map(|step| Need::Step(BuilderStep(step)))
+            .collect();
+        needs.extend(self.index.included.get(key).cloned());
+        if !self.index.left_out.is_empty() && self.index.left_out.contains(key) {
+            needs.push(Need::Waiting(key.clone()));
+        }
+        needs
+    }
+
+    /// A step that was added brings the object `key` in its desired state too, for [`after`](Self::after).
+    pub fn include(&mut self, key: K, step: Need<K>) {
+        self.index.included.insert(key, step);
     }
 
     /// The steps added so far: what each is for, its operation, and the value by which a later step needs it.
@@ -313,7 +397,7 @@ where
         &mut self,
         plan: impl FnOnce(&mut PlanBuilder<'_, PartKey, PartOperation, PartPhase>),
     ) where
-        PartKey: Clone + Into<K> + Ord,
+        PartKey: Clone + Hash + Into<K> + Ord,
         PartOperation: Clone + Into<O> + PartialEq,
         PartPhase: Copy + Into<P> + Ord,
     {
@@ -336,6 +420,7 @@ where
                 needs: after(step.needs),
                 needs_any: after(step.needs_any),
             };
+            self.index.add(&step.key);
             (phase.into(), step)
         }));
         let waiting = waiting.into_iter().map(|(on, key)| (on.into(), key.into()));
@@ -419,5 +504,75 @@ where
             && self
                 .whole
                 .is_waiting(&key.clone().into(), &operation.clone().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use kernlink_base::Backoff;
+
+    use super::*;
+    use crate::retry::Retries;
+
+    type Builder<'a> = PlanBuilder<'a, &'static str, &'static str, u8>;
+
+    fn push(builder: &mut Builder<'_>, key: &'static str, operation: &'static str) -> Need<&'static str> {
+        builder.push(0, key, Subject::DataPath, operation, Needs::none())
+    }
+
+    /// The steps and keys of needs.
+    fn shown(needs: &[Need<&'static str>]) -> Vec<String> {
+        let mut shown: Vec<String> = needs.iter().map(|need| format!("{need:?}")).collect();
+        shown.sort_unstable();
+        shown
+    }
+
+    #[test]
+    fn a_step_after_an_object_needs_all_of_its_steps() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        let first = push(&mut builder, "a", "write");
+        push(&mut builder, "b", "write");
+        let second = push(&mut builder, "a", "write more");
+        let expected = shown(&[first, second]);
+        assert_eq!(shown(&builder.after(&"a", false)), expected);
+        // It is changed, although it was in place.
+        assert_eq!(shown(&builder.after(&"a", true)), expected);
+    }
+
+    #[test]
+    fn a_step_after_an_object_without_steps_waits_unless_the_object_is_in_place() {
+        let retries = Retries::new(Backoff::default());
+        let builder: Builder<'_> = PlanBuilder::new(&retries);
+        assert!(builder.after(&"a", true).is_empty());
+        assert_eq!(shown(&builder.after(&"a", false)), shown(&[Need::Waiting("a")]));
+        assert!(builder.steps_of(&"a").is_empty());
+    }
+
+    #[test]
+    fn a_step_after_one_that_was_left_out_waits_for_its_key() {
+        let mut retries = Retries::new(Backoff::default());
+        retries.fail(&"a", "write", None, false, Instant::now());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        push(&mut builder, "a", "write");
+        let waiting = shown(&[Need::Waiting("a")]);
+        for is_in_place in [false, true] {
+            assert_eq!(shown(&builder.after(&"a", is_in_place)), waiting);
+        }
+        let needs = Needs::all(builder.after(&"a", false));
+        builder.push(0, "b", Subject::DataPath, "write", needs);
+        assert_eq!(shown(&builder.after(&"b", true)), shown(&[Need::Waiting("b")]));
+        assert!(builder.finish().plan.is_empty());
+    }
+
+    #[test]
+    fn one_step_may_include_several_objects() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        let all = push(&mut builder, "all", "write");
+        builder.include("a", all.clone());
+        assert_eq!(shown(&builder.after(&"a", false)), shown(&[all]));
     }
 }
