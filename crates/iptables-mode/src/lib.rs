@@ -39,6 +39,7 @@ use std::time::Instant;
 use kernlink_engine::data_path::{Class, DataPath};
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::plan::PlanBuilder;
+use kernlink_engine::retire::{Interim, Name};
 use kernlink_engine::schedule::Intervals;
 use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 
@@ -47,7 +48,6 @@ pub use self::config::Config;
 pub use self::error::Error;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
-pub use self::leftovers::has_ipvs_link;
 pub use self::listing::Listings;
 pub use self::observe::has_service_chains;
 pub use self::operation::Operation;
@@ -178,6 +178,14 @@ impl DataPath for IptablesMode {
 
     fn serves(state: &State, frontend: &FrontendKey, service: &ObjectName) -> bool {
         state.serves(Family::of(frontend.address), service)
+    }
+
+    fn keeps(_state: &State, name: &Name<'_>) -> bool {
+        retire::has_chain(name)
+    }
+
+    fn set_interim(state: &mut State, interim: &[Interim]) {
+        state.set_interim(interim);
     }
 
     fn record(state: &mut State, operation: &Operation) {

@@ -13,7 +13,6 @@ pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
-mod leftovers;
 mod listing;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -42,6 +41,7 @@ use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, O
 use kernlink_engine::data_path::{Class, DataPath};
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::plan::PlanBuilder;
+use kernlink_engine::retire::{Interim, Name};
 use kernlink_engine::schedule::Intervals;
 pub use kernlink_netfilter::DeleteFlows;
 pub use {
@@ -61,7 +61,7 @@ pub use self::options::IpvsOptions;
 pub use self::order::Phase;
 pub use self::replacement::Replacement;
 pub use self::sets::SetId;
-pub use self::state::{DesiredVirtualServer, HostFacts, SharedChains, State};
+pub use self::state::{DesiredVirtualServer, HostFacts, State};
 pub use self::sysctls::Sysctl;
 pub use self::totals::{FamilyTotals, Totals};
 
@@ -159,9 +159,7 @@ impl DataPath for IpvsMode {
     }
 
     fn next(state: &State) -> Option<Instant> {
-        let is_due = state.readings.has_changed_support
-            || state.releases_leftovers()
-            || state.is_restriction_changed();
+        let is_due = state.readings.has_changed_support || state.is_restriction_changed();
         let now = state.drains.now().filter(|_| is_due);
         // On a node that another mode serves, an error while listing ends the sync of this part.
         let readings = [now, state.readings.retry_at()];
@@ -204,6 +202,14 @@ impl DataPath for IpvsMode {
 
     fn serves(state: &State, frontend: &FrontendKey, _service: &ObjectName) -> bool {
         state.serves(frontend)
+    }
+
+    fn keeps(_state: &State, name: &Name<'_>) -> bool {
+        rules::has_chain(name)
+    }
+
+    fn set_interim(state: &mut State, interim: &[Interim]) {
+        state.set_interim(interim);
     }
 
     fn set_dirty(state: &mut State, key: &Key) {

@@ -3,6 +3,7 @@
 mod conntrack;
 mod extensions;
 pub mod flows;
+mod interim;
 mod kernel_conntrack;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
@@ -22,6 +23,7 @@ pub use self::conntrack::CONNTRACK_BUCKETS;
 pub use self::conntrack::Conntrack;
 pub use self::extensions::{Extension, MissingExtensions};
 pub use self::flows::DeleteFlows;
+pub use self::interim::{interim, interim_rules, name_of_chain};
 pub use self::kernel_conntrack::KernelConntrack;
 #[cfg(feature = "kubernetes")]
 pub use self::kube_proxy::services_from_kube_proxy;
