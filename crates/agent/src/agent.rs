@@ -288,7 +288,7 @@ impl Agent {
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener::<M>();
         // Before the first sync, so that no change is missed.
-        self.watcher = kernel_events::watch::<M>(M::config(settings), &self.state);
+        self.watcher = kernel_events::watch::<M>(M::of_settings(settings), &self.state);
         let mut state = state::lock(&self.state);
         state.is_partial = is_partial;
         match Runner::start_with(proxier, schedule, listener) {
@@ -367,7 +367,7 @@ impl Agent {
         }
         state.proxy = opened.stats;
         drop(state);
-        let mut proxier = Proxier::new(M::config(settings), opened.kernel).map_err(|error| {
+        let mut proxier = Proxier::new(M::of_settings(settings), opened.kernel).map_err(|error| {
             print::error(&error);
             Exit::Usage
         })?;

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use kernlink_proxier::ipvs_mode::iptables_restore::end_tools;
 use kernlink_proxier::unreadable::is_unreadable;
-use kernlink_proxier::{DataPath, Proxier, Synced};
+use kernlink_proxier::data_path::SyncedOf;
+use kernlink_proxier::{DataPath, Proxier};
 use kernlink_services::{Change, Kind, SourceId};
 use tokio::runtime::{Builder, Runtime};
 
@@ -138,7 +139,7 @@ enum Shown {
 }
 
 impl Shown {
-    fn show<M: DataPath>(self, synced: &Synced<M>) -> Exit {
+    fn show<M: DataPath>(self, synced: &SyncedOf<M>) -> Exit {
         match self {
             Shown::Text => {
                 report::events(&synced.events, &mut Limit::default());
@@ -192,7 +193,7 @@ impl<F: FnMut(String) -> Result<(), String>> Task for Sync<'_, F> {
                     return Exit::Failure;
                 }
             };
-            let exit = self.shown.show(&synced);
+            let exit = self.shown.show::<M>(&synced);
             if exit != Exit::Success {
                 return exit;
             }
@@ -246,7 +247,7 @@ fn proxier<M: Served>(
             return None;
         }
     };
-    let mut proxier = match Proxier::new(M::config(of_mode), opened.kernel) {
+    let mut proxier = match Proxier::new(M::of_settings(of_mode), opened.kernel) {
         Ok(proxier) => proxier,
         Err(error) => {
             print::error(&error);

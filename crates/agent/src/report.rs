@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::report::Outcome;
 use kernlink_proxier::retire::RetiredOutcome;
-use kernlink_proxier::{DataPath, Synced};
+use kernlink_proxier::Synced;
 use kernlink_services::{Event, Subject};
 
 use crate::folder::{Problem, ProblemDifference};
@@ -167,7 +168,11 @@ impl Syncs {
     }
 
     /// Logs a sync: nothing if it had nothing to do, unless its line is due; otherwise the counts, and a line for each step that failed.
-    pub(crate) fn log<M: DataPath>(&mut self, synced: &Synced<M>, limit: &mut Limit) {
+    pub(crate) fn log<K, O: Display, P, E: Error + 'static>(
+        &mut self,
+        synced: &Synced<K, O, P, E>,
+        limit: &mut Limit,
+    ) {
         events(&synced.events, limit);
         if synced.is_idle() && !(self.is_due && synced.is_success()) {
             return;

@@ -2,17 +2,16 @@
 
 use std::time::Instant;
 
-use crate::data_path::DataPath;
-use crate::plan::Plan;
-use crate::report::{Outcome, Report};
+use crate::data_path::{DataPath, PlanOf, ReportOf};
+use crate::report::Outcome;
 use crate::retry::Retries;
 
 /// Records the outcome of each step, and which steps depend on failed ones. `waiting`: the steps that were left out of the plan, each with the
 /// key that it waits for before its own.
 pub(crate) fn record<M: DataPath>(
     retries: &mut Retries<M::Key, M::Operation>,
-    plan: &Plan<M>,
-    report: &Report<M>,
+    plan: &PlanOf<M>,
+    report: &ReportOf<M>,
     waiting: Vec<(M::Key, M::Key)>,
     now: Instant,
 ) {

@@ -14,8 +14,9 @@ use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::handover::Steps;
 use kernlink_engine::retire::{Interim, Kept, Leftovers, Name, Removed, Retire, Retired, Round};
 use kernlink_engine::unreadable::is_unreadable;
+use kernlink_host::{KernelSysctls, Sysctls};
 use kernlink_iptables_restore::Table;
-use kernlink_netfilter::{KernelSysctls, Sysctls, interim, removed};
+use kernlink_netfilter::{interim, removed};
 use kernlink_services::{Changes, Family, Services};
 
 use super::cleanup::{cleanup, plan_cleanup, without_services};
@@ -23,7 +24,7 @@ use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::rules::{self, POSTROUTING};
-use super::{IpvsMode, Proxier, State};
+use super::{Proxier, State};
 
 /// Finds and removes what IPVS mode left: virtual servers, addresses and set entries, then jumps, chains, sets and the dummy link.
 pub struct Retiring {
@@ -41,7 +42,7 @@ pub struct Retiring {
 struct Left {
     state: Box<State>,
     kernel: Kernel,
-    steps: Steps<IpvsMode>,
+    steps: Steps<State>,
     /// Whether the last reading succeeded. Otherwise everything is read again before anything is removed.
     is_read: bool,
 }
@@ -92,7 +93,7 @@ impl Retiring {
                 return Ok(false);
             }
             let kernel = self.take_kernel()?;
-            let mut state = Box::new(IpvsMode::new_state(&self.config));
+            let mut state = Box::new(State::new(&self.config));
             state.retire();
             self.left = Some(Left {
                 state,
@@ -130,9 +131,9 @@ impl Retiring {
 
 impl Left {
     fn read(&mut self, now: Instant, kept: Kept<'_>) -> Result<(), Error> {
-        IpvsMode::set_time(&mut self.state, now);
+        self.state.set_time(now);
         self.is_read = false;
-        IpvsMode::observe(&mut self.state, &mut self.kernel)?;
+        self.state.observe(&mut self.kernel)?;
         self.state.keep(kept);
         self.is_read = true;
         Ok(())
@@ -193,7 +194,7 @@ impl Retire for Retiring {
 
     fn compile(&mut self, services: &Services, changes: &Changes) {
         if let Some(left) = &mut self.left {
-            IpvsMode::compile(&mut left.state, services, changes);
+            left.state.compile(services, changes);
         }
     }
 
@@ -224,9 +225,9 @@ impl Retire for Retiring {
         state.hold(|frontend| !round.unserved.contains_key(frontend));
         retired.steps = left.steps.run(state, kernel, round.now, round.executes);
         retired.held = state.held();
-        retired.draining = IpvsMode::draining(state);
+        retired.draining = state.draining();
         retired.waiting = left.steps.waiting();
-        retired.next = [IpvsMode::next(state), left.steps.next()]
+        retired.next = [DataPath::next(&**state), left.steps.next()]
             .into_iter()
             .flatten()
             .min();

@@ -102,7 +102,7 @@ impl Task for StartRunner {
     type Output = Box<dyn AnyRunner>;
 
     fn run<M: Served>(self, settings: &M::Settings) -> Box<dyn AnyRunner> {
-        Box::new(runner_of::<M>(M::config(settings), self.0))
+        Box::new(runner_of::<M>(M::of_settings(settings), self.0))
     }
 }
 

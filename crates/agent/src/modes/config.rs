@@ -80,7 +80,7 @@ impl Config {
     /// The node, and which of the Services it serves.
     #[must_use]
     pub fn services(&self) -> &kernlink_services::Config {
-        in_mode!(self, |M, settings| M::services_config(M::config(settings)))
+        in_mode!(self, |M, settings| M::services_config(M::of_settings(settings)))
     }
 
     /// The node, and which of the Services it serves, to be changed.
@@ -115,7 +115,7 @@ impl Config {
     /// # Errors
     /// Everything that is invalid.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        in_mode!(self, |M, settings| M::validate(M::config(settings)))
+        in_mode!(self, |M, settings| M::validate(M::of_settings(settings)))
     }
 }
 

@@ -48,7 +48,7 @@ impl Config {
     pub fn listings(&self, desired: &Desired<'_>) -> (Option<Listings>, Vec<Event>) {
         in_mode!(self, |M, settings| {
             let (state, events) = compiled::<M>(settings, desired);
-            (<M as Served>::listings(&state, desired), events)
+            (state.desired_state(desired), events)
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use kernlink_proxier::Runner;
 use kernlink_proxier::health::Health;
-use kernlink_proxier::metrics::{Families, Metrics, prometheus};
+use kernlink_proxier::metrics::{Collect, Families, Metrics, prometheus};
 use kernlink_proxier::runner::RunnerPanicked;
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Change, Family, Kind, SourceId};
@@ -79,7 +79,7 @@ pub(crate) trait AnyStatus {
     ) -> Result<String, prometheus::Error>;
 }
 
-impl<M: Served> AnyStatus for Status<M> {
+impl<T: Collect + Clone> AnyStatus for Status<T> {
     fn health(&self, sync_period: Duration) -> Health {
         Status::health(self, sync_period)
     }
@@ -98,10 +98,12 @@ impl<M: Served> AnyStatus for Status<M> {
 }
 
 /// The status before the first sync may begin.
-pub(crate) fn no_status(config: &Config) -> Box<dyn AnyStatus + Send> {
+pub(crate) fn no_status(config: &Config) -> Box<dyn AnyStatus> {
     let families: Vec<Family> = config.services().families.iter().copied().collect();
-    in_mode!(config, |M, _settings| {
-        let recorder = Recorder::<M>::new(families, SystemTime::now());
-        Box::new(recorder.status().clone())
-    })
+    in_mode!(config, |M, _settings| status_of::<M>(families))
+}
+
+fn status_of<M: Served>(families: Vec<Family>) -> Box<dyn AnyStatus> {
+    let recorder = Recorder::<M::Totals>::new(families, SystemTime::now());
+    Box::new(recorder.status().clone())
 }

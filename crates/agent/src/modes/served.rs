@@ -26,7 +26,7 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     type Settings;
 
     /// The configuration of the data path.
-    fn config(settings: &Self::Settings) -> &Self::Config;
+    fn of_settings(settings: &Self::Settings) -> &Self::Config;
 
     /// The node, and which of the Services it serves, to be changed.
     fn services_mut(settings: &mut Self::Settings) -> &mut kernlink_services::Config;
@@ -35,7 +35,7 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     fn schedule(settings: &Self::Settings) -> Intervals;
 
     /// The configuration of IPVS mode for the removal of what it left, which decides what is owned. Default: that of kube-proxy. The
-    /// Services are those of [`config`](Self::config).
+    /// Services are those of [`of_settings`](Self::of_settings).
     fn retiring_ipvs(_settings: &Self::Settings) -> ipvs_mode::Config {
         ipvs_mode::Config::new("")
     }
@@ -52,7 +52,7 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     fn fake_kernel() -> Self::Kernel;
 
     /// The desired state as text. `None`: it depends on the process.
-    fn listings(_state: &Self::State, _desired: &Desired<'_>) -> Option<Listings> {
+    fn desired_state(&self, _desired: &Desired<'_>) -> Option<Listings> {
         None
     }
 }
@@ -109,7 +109,7 @@ impl Served for IpvsMode {
     const MODE: Mode = Mode::Ipvs;
     type Settings = ipvs_mode::Config;
 
-    fn config(settings: &ipvs_mode::Config) -> &ipvs_mode::Config {
+    fn of_settings(settings: &ipvs_mode::Config) -> &ipvs_mode::Config {
         settings
     }
 
@@ -134,8 +134,8 @@ impl Served for IpvsMode {
         ipvs_mode::Kernel::fake()
     }
 
-    fn listings(state: &ipvs_mode::State, desired: &Desired<'_>) -> Option<Listings> {
-        let listings = state.listings(desired.kernel, desired.processors);
+    fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
+        let listings = self.listings(desired.kernel, desired.processors);
         Some(Listings::Ipvs(Box::new(listings)))
     }
 }
@@ -144,7 +144,7 @@ impl Served for IptablesMode {
     const MODE: Mode = Mode::Iptables;
     type Settings = iptables_mode::Config;
 
-    fn config(settings: &iptables_mode::Config) -> &iptables_mode::Config {
+    fn of_settings(settings: &iptables_mode::Config) -> &iptables_mode::Config {
         settings
     }
 
@@ -183,8 +183,8 @@ impl Served for IptablesMode {
         iptables_mode::Kernel::fake()
     }
 
-    fn listings(state: &iptables_mode::State, desired: &Desired<'_>) -> Option<Listings> {
-        let listings = state.listings(desired.processors);
+    fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
+        let listings = self.listings(desired.processors);
         Some(Listings::Iptables(Box::new(listings)))
     }
 }
@@ -196,7 +196,7 @@ impl Served for UserspaceMode {
     const MODE: Mode = Mode::Userspace;
     type Settings = UserspaceConfig;
 
-    fn config(settings: &UserspaceConfig) -> &userspace::Config {
+    fn of_settings(settings: &UserspaceConfig) -> &userspace::Config {
         &settings.config
     }
 
@@ -246,9 +246,9 @@ impl Served for UserspaceMode {
 pub(super) fn compiled<M: Served>(
     settings: &M::Settings,
     desired: &Desired<'_>,
-) -> (M::State, Vec<kernlink_services::Event>) {
-    let mut state = M::new_state(M::config(settings));
+) -> (M, Vec<kernlink_services::Event>) {
+    let mut state = M::new(M::of_settings(settings));
     let services: &Services = desired.services;
-    let events = M::compile(&mut state, services, desired.changes);
+    let events = state.compile(services, desired.changes);
     (state, events)
 }

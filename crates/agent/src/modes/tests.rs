@@ -23,7 +23,7 @@ use kernlink_proxier::ipvs_mode::ipvs::{
     Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
     VirtualServerKey, VirtualServerStatus,
 };
-use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, Sysctls};
+use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, Port, Service,
@@ -522,7 +522,7 @@ fn settings<M: Served>(mode: &str) -> M::Config {
         type Output = Box<dyn std::any::Any>;
 
         fn run<M: Served>(self, settings: &M::Settings) -> Box<dyn std::any::Any> {
-            Box::new(M::config(settings).clone())
+            Box::new(M::of_settings(settings).clone())
         }
     }
     *run(&config(mode), Get).downcast::<M::Config>().unwrap()

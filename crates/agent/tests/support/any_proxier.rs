@@ -1,7 +1,7 @@
 //! A proxier of any mode, as tests of several modes use it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::time::Instant;
 
 use kernlink_proxier::report::Counts;
@@ -25,7 +25,21 @@ pub(crate) struct Did {
     pub(crate) plan: String,
 }
 
+impl fmt::Display for Did {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl Did {
+    pub(crate) fn is_success(&self) -> bool {
+        self.is_success
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
     /// The texts of the events.
     pub(crate) fn texts(&self) -> Vec<String> {
         self.events.iter().map(|event| event.reason.to_string()).collect()

@@ -6,7 +6,7 @@ use kernlink_base::{Backoff, ErrorChain};
 
 use crate::apply;
 use crate::attempts;
-use crate::data_path::DataPath;
+use crate::data_path::{DataPath, StepOf};
 use crate::plan::PlanBuilder;
 use crate::report::Outcome;
 use crate::retire::{RetiredOutcome, RetiredStep};
@@ -39,32 +39,32 @@ impl<M: DataPath> Steps<M> {
     /// What could not be read.
     pub fn reread(
         &mut self,
-        state: &mut M::State,
+        state: &mut M,
         kernel: &mut M::Kernel,
         now: Instant,
     ) -> Result<(), M::Error> {
-        M::set_time(state, now);
+        state.set_time(now);
         let (mut due, dependents) = self.retries.take_due(now);
-        due.extend(M::due(state, now));
+        due.extend(state.due(now));
         for key in due.iter().chain(&dependents) {
-            M::set_dirty(state, key);
+            state.set_dirty(key);
         }
         if due.is_empty() {
             return Ok(());
         }
-        M::observe_keys(state, kernel, &due)
+        state.observe_keys(kernel, &due)
     }
 
     /// Makes a plan and executes it if `executes`. Returns its steps. Nothing is recorded otherwise.
     pub fn run(
         &mut self,
-        state: &mut M::State,
+        state: &mut M,
         kernel: &mut M::Kernel,
         now: Instant,
         executes: bool,
     ) -> Vec<RetiredStep> {
         let mut builder = PlanBuilder::new(&self.retries);
-        M::plan(state, &mut builder);
+        state.plan(&mut builder);
         let built = builder.finish();
         if !executes {
             let steps = built.plan.steps();
@@ -74,10 +74,10 @@ impl<M: DataPath> Steps<M> {
         }
         let needed = built.needed;
         self.retries
-            .retain(|key| needed.contains(key) || !M::is_dirty(state, key));
+            .retain(|key| needed.contains(key) || !state.is_dirty(key));
         let report = apply::apply(&built.plan, kernel, state);
-        attempts::record(&mut self.retries, &built.plan, &report, built.waiting, now);
-        M::clear_dirty(state);
+        attempts::record::<M>(&mut self.retries, &built.plan, &report, built.waiting, now);
+        state.clear_dirty();
         let steps = built.plan.steps().zip(report.outcomes());
         let steps = steps.map(|((_, step), outcome)| {
             let outcome = match outcome {
@@ -97,7 +97,7 @@ impl<M: DataPath> Steps<M> {
     }
 }
 
-fn retired<M: DataPath>(step: &crate::plan::Step<M>, outcome: RetiredOutcome) -> RetiredStep {
+fn retired<M: DataPath>(step: &StepOf<M>, outcome: RetiredOutcome) -> RetiredStep {
     RetiredStep {
         class: M::class(&step.key),
         command: step.operation.to_string(),

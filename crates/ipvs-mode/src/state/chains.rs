@@ -1,6 +1,5 @@
 //! The value of the chains of a family, and the rules in them.
 
-use kernlink_dummylink::AddressKey;
 use kernlink_engine::retire::Interim;
 use kernlink_engine::table::Table as Objects;
 use kernlink_ipset::Entry;
@@ -8,14 +7,13 @@ use kernlink_iptables_restore::{
     self as iptables_restore, Chain, ChainName, Operation, Rule, Ruleset, Table,
 };
 use kernlink_netfilter::{chain_name, interim_rules};
-use kernlink_services::{Event, Family, FrontendKey};
+use kernlink_services::{Event, Family};
 
 use super::State;
 use crate::error::Error;
 use crate::extensions;
 use crate::rules::{self, POSTROUTING, RuleInputs, SERVICES};
 use crate::sets::SetId;
-use crate::virtual_servers::key_of;
 
 /// The chains and jumps of one family.
 #[derive(Clone, Debug, Default)]
@@ -106,21 +104,6 @@ impl State {
     /// The events about missing extensions.
     pub(crate) fn extension_events(&self) -> Vec<Event> {
         self.missing.events(self.families())
-    }
-
-    /// Whether IPVS serves a frontend: its virtual server has the desired real servers, and its address is bound if it is to be.
-    pub(crate) fn serves(&self, frontend: &FrontendKey) -> bool {
-        let key = key_of(frontend);
-        let desired = self.servers.desired(&key);
-        let observed = self.servers.observed(&key).filter(|server| server.is_owned);
-        let address = AddressKey::host(frontend.address);
-        let is_bound =
-            address.is_ok_and(|key| !self.addresses.is_desired(&key) || self.addresses.is_observed(&key));
-        let has_all = desired
-            .zip(observed)
-            .is_some_and(|(desired, observed)| desired.missing_first(observed).is_none());
-        let chains = &self.chains[frontend.family().index()];
-        has_all && is_bound && chains.is_in_place
     }
 
     /// The sets of a family, as far as rules read them, that have observed entries, but no desired ones.
