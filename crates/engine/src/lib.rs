@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod apply;
+mod attempts;
 pub mod broadcast;
 #[cfg(feature = "fake")]
 pub mod contract;
@@ -9,10 +10,12 @@ pub mod durations;
 pub mod error;
 mod failures;
 mod first;
+pub mod handover;
 #[cfg(feature = "health")]
 pub mod health;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod one_table;
 pub mod overlap;
 pub mod plan;
 pub mod proxier;
@@ -21,7 +24,9 @@ pub mod retire;
 pub mod retry;
 pub mod runner;
 pub mod schedule;
+mod stale_flows;
 pub mod status;
+mod synced;
 pub mod table;
 mod undone;
 pub mod unreadable;
@@ -38,9 +43,12 @@ pub use self::data_path::DataPath;
 pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
 pub use self::failures::{OPERATION_FAILED, SOLVED};
+pub use self::one_table::{Objects, OneTable};
 pub use self::plan::{Plan, Subject};
-pub use self::proxier::{Cost, Proxier, Synced};
+pub use self::proxier::{Cost, Proxier};
 pub use self::report::{Counts, Outcome, Report};
 pub use self::runner::Runner;
 pub use self::schedule::{Intervals, Schedule};
+pub use self::stale_flows::StaleFlows;
 pub use self::status::Status;
+pub use self::synced::Synced;
