@@ -248,20 +248,26 @@ fn services_whose_operations_fail_do_not_use_up_the_events_of_the_node() {
         // Each rule with such an address is refused for another reason; with the file, everything.
         let script = "#!/bin/sh
 case \"$*\" in *--version*) exec /usr/sbin/iptables-restore \"$@\";; esac
-input=$(cat; echo .)
-input=${input%.}
-refused=$(printf %s \"$input\" | grep -n -m 1 'd 10\\.96\\.9\\.[0-9]*/32')
 if [ -e /run/refuses ]; then
   echo 'iptables-restore: everything is refused' >&2
   echo 'Error occurred at line: 2' >&2
   exit 1
 fi
-if [ -n \"$refused\" ]; then
-  address=${refused#*10.96.9.}
-  echo \"iptables-restore: reason ${address%%/*}\" >&2
-  echo \"Error occurred at line: ${refused%%:*}\" >&2
-  exit 1
-fi
+number=0
+input=
+while IFS= read -r line; do
+  number=$((number + 1))
+  input=\"$input$line
+\"
+  case \"$line\" in
+  *'-d 10.96.9.'*)
+    address=${line#*-d 10.96.9.}
+    echo \"iptables-restore: reason ${address%%/*}\" >&2
+    echo \"Error occurred at line: $number\" >&2
+    exit 1
+    ;;
+  esac
+done
 printf %s \"$input\" | exec /usr/sbin/iptables-restore \"$@\"
 ";
         replace_by("iptables-restore", script);

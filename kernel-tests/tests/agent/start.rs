@@ -1,6 +1,8 @@
 //! The flags and the environment with which the agent is started.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
@@ -82,4 +84,27 @@ fn the_watchdog_of_the_service_manager_is_notified_as_long_as_the_agent_works() 
         agent.stop();
         assert_eq!(notices(), before);
     });
+}
+
+/// The first number after this text in a file of the repository.
+fn number_after(file: &str, text: &str) -> u64 {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let content = fs::read_to_string(path).unwrap();
+    let (_, rest) = content
+        .split_once(text)
+        .unwrap_or_else(|| panic!("no {text} in {file}"));
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap();
+    rest[..end].parse().unwrap()
+}
+
+#[test]
+fn the_limits_of_memory_in_the_manifests_are_twice_the_highest_documented_value_or_more() {
+    let measured = number_after("docs/benchmarks.md", "resident (at most ");
+    let unit = "dist/kernlink-agent.service";
+    assert!(number_after(unit, "\nMemoryHigh=") >= 2 * measured);
+    assert!(number_after(unit, "\nMemoryMax=") * 1024 >= 2 * measured);
+    let daemonset = number_after("dist/kubernetes/daemonset.yaml", "limits: {memory: ");
+    assert!(daemonset * 1024 >= 2 * measured);
+    // Of the exit status, only that of an invalid configuration prevents another start.
+    assert_eq!(number_after(unit, "\nRestartPreventExitStatus="), 2);
 }
