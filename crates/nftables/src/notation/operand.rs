@@ -298,7 +298,7 @@ impl Extension {
             return None;
         }
         let narrowed = Extension {
-            offset: self.offset + self.length - end,
+            offset: self.offset.saturating_add(self.length - end),
             length: end - shift,
             ..*self
         };

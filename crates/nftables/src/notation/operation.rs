@@ -243,13 +243,16 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule, sets: &[SetContents]) -> 
 /// With the sets of one table only: names are those of a table.
 fn of_table<T>(sets: &[SetContents], table: &TableKey, value: impl FnOnce(Context<'_>) -> T) -> T {
     if sets.iter().all(|contents| contents.set.key.table == *table) {
-        return value(Context { sets, chains: &[] });
+        return value(Context {
+            sets,
+            ..Context::default()
+        });
     }
     let of_table = sets.iter().filter(|contents| contents.set.key.table == *table);
     let of_table: Vec<SetContents> = of_table.cloned().collect();
     value(Context {
         sets: &of_table,
-        chains: &[],
+        ..Context::default()
     })
 }
 

@@ -43,6 +43,9 @@ fn layer(base: PayloadBase) -> usize {
     }
 }
 
+/// The largest number of headers of the link layer.
+const STACKED: usize = 8;
+
 const LINK: usize = 1;
 const NETWORK: usize = 2;
 const TRANSPORT: usize = 3;
@@ -93,10 +96,10 @@ impl Protocols {
         let mut skipped = 0;
         if slice.base == PayloadBase::Link {
             for stacked in &self.stacked {
-                if slice.offset < skipped + stacked.length() {
+                if slice.offset < stacked.length().saturating_add(skipped) {
                     return Some((*stacked, slice.offset - skipped));
                 }
-                skipped += stacked.length();
+                skipped = stacked.length().saturating_add(skipped);
             }
         }
         Some((header, slice.offset.checked_sub(skipped)?))
@@ -133,7 +136,7 @@ impl Protocols {
             }
             let length = field.length.min(rest.length);
             found.push((header, *field, length));
-            rest.offset += length;
+            rest.offset = rest.offset.saturating_add(length);
             rest.length -= length;
             offset += length;
             if length < field.length {
@@ -154,7 +157,7 @@ impl Protocols {
             return None;
         }
         let narrowed = Slice {
-            offset: slice.offset + slice.length - end,
+            offset: slice.offset.saturating_add(slice.length - end),
             length: end - shift,
             ..slice
         };
@@ -175,7 +178,8 @@ impl Protocols {
                     return;
                 }
                 let Some(next) = header.next(value) else { return };
-                if next.base() == header.base() && next.base() == PayloadBase::Link {
+                let is_stacked = next.base() == header.base() && next.base() == PayloadBase::Link;
+                if is_stacked && self.stacked.len() < STACKED {
                     self.stacked.push(header);
                 }
                 self.set(next.base(), next);

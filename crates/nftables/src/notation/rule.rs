@@ -22,7 +22,12 @@ use crate::verdict::Data;
 pub(super) struct Context<'a> {
     pub(super) sets: &'a [crate::SetContents],
     pub(super) chains: &'a [crate::ChainContents],
+    /// The number of anonymous chains that the rule is in.
+    pub(super) depth: u8,
 }
+
+/// The largest number of anonymous chains in each other, as that of jumps.
+const DEPTH: u8 = 16;
 
 /// A statement of a rule; without text if a later one makes it superfluous.
 #[derive(Clone, Debug, Default)]
@@ -168,9 +173,11 @@ impl Printer<'_> {
     pub(super) fn view(&mut self, operand: &Operand) -> Option<View> {
         let mut steps = operand.steps.as_slice();
         let mut view = match &operand.origin {
-            Origin::Constant(value) => {
-                View::new(value.to_string(), Form::of(DataType::Integer), operand.length * 8)
-            }
+            Origin::Constant(value) => View::new(
+                value.to_string(),
+                Form::of(DataType::Integer),
+                operand.length.saturating_mul(8),
+            ),
             Origin::Payload(slice) => {
                 let (view, rest) = self.payload(*slice, steps);
                 steps = rest;
@@ -198,14 +205,18 @@ impl Printer<'_> {
                 meta,
                 tunnel,
             } => {
-                let mut view = View::new(text.clone(), *form, operand.length * 8);
+                let mut view = View::new(text.clone(), *form, operand.length.saturating_mul(8));
                 view.subject = meta.map(Subject::Meta);
                 view.tunnel = *tunnel;
                 view
             }
             Origin::Map { text, types } => {
                 let data_type = types.iter().next()?;
-                View::new(text.clone(), Form::of(data_type), operand.length * 8)
+                View::new(
+                    text.clone(),
+                    Form::of(data_type),
+                    operand.length.saturating_mul(8),
+                )
             }
         };
         view.loaded = operand.length;
@@ -847,7 +858,8 @@ impl Printer<'_> {
     }
 
     fn verdict(&self, verdict: &crate::Verdict) -> String {
-        let anonymous = verdict.chain().and_then(|name| {
+        let target = verdict.chain().filter(|_| self.context.depth < DEPTH);
+        let anonymous = target.and_then(|name| {
             let mut chains = self.context.chains.iter();
             chains.find(|contents| contents.chain.is_anonymous() && *contents.chain.key.name == *name)
         });
@@ -858,10 +870,14 @@ impl Printer<'_> {
             crate::Verdict::Goto(_) => "goto",
             _ => "jump",
         };
+        let context = Context {
+            depth: self.context.depth + 1,
+            ..self.context
+        };
         let rules: Vec<String> = contents
             .rules
             .iter()
-            .map(|rule| format!("\t\t\t{}\n", self.context.rule(rule)))
+            .map(|rule| format!("\t\t\t{}\n", context.rule(rule)))
             .collect();
         format!("{verb} {{\n{}\t\t}}", rules.concat())
     }

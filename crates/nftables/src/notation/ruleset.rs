@@ -27,6 +27,7 @@ impl fmt::Display for TableContents {
         let context = Context {
             sets: &self.sets,
             chains: &self.chains,
+            depth: 0,
         };
         writeln!(f, "table {} {{", self.table.key)?;
         let mut is_first = true;
