@@ -18,10 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use kernlink_agent::all_modes::{AllModes, Config, State};
+use kernlink_agent::modes::{Config, Desired};
 use kernlink_kubernetes::kube_proxy_config::{self, KubeProxyConfiguration};
 use kernlink_kubernetes::manifest::{self, Objects};
-use kernlink_proxier::DataPath;
 use kernlink_proxier::host::LocalDetection;
 use kernlink_proxier::ipvs_mode::KernelRelease;
 use kernlink_proxier::services::address::{parse_address, parse_net};
@@ -92,14 +91,19 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     services.update();
     let changes = services.take_changes();
-    let mut state = State::new(&config);
-    reported.extend(AllModes::compile(&mut state, &services, &changes));
+    let (listings, compiled) = config.listings(&Desired {
+        services: &services,
+        changes: &changes,
+        kernel,
+        processors,
+    });
+    reported.extend(compiled);
     reported.extend(services.events());
     reported.sort();
     reported.dedup();
     warnings.extend(reported.iter().map(ToString::to_string));
     let events: String = warnings.into_iter().map(|warning| warning + "\n").collect();
-    let listings = state.listings(kernel, processors).ok_or(NO_LISTINGS)?;
+    let listings = listings.ok_or(NO_LISTINGS)?;
     let mut files = listings.files();
     files.push(("events.txt", &events));
 

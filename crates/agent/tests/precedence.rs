@@ -105,7 +105,7 @@ fn sync(proxier: &mut Proxier, changes: Vec<Change>) {
     for change in changes {
         proxier.change(SourceId(0), change);
     }
-    let synced = proxier.sync(Instant::now());
+    let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
 }
 

@@ -222,8 +222,7 @@ impl<M: DataPath> Proxier<M> {
     /// Changes nothing.
     pub fn plan_handover(&mut self, now: Instant) -> Vec<RetiredMode> {
         let state = &self.state;
-        self.handover
-            .planned(now, &|name: &Name<'_>| state.keeps(name))
+        self.handover.planned(now, &|name: &Name<'_>| state.keeps(name))
     }
 
     /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.
@@ -285,15 +284,20 @@ impl<M: DataPath> Proxier<M> {
         synced
     }
 
-    /// Passes the rules of retiring modes to the data path, if they are others than before. Returns whether they are.
+    /// Passes the rules of retiring modes to the data path, if these are others than before. Returns whether chains change with them.
     fn set_interim(&mut self) -> bool {
         let interim = self.handover.interim();
         if interim == self.interim {
             return false;
         }
+        let rules = |all: &[Interim]| -> Vec<Interim> {
+            let with_rules = all.iter().filter(|interim| !interim.rules.is_empty());
+            with_rules.cloned().collect()
+        };
+        let has_changed = rules(&interim) != rules(&self.interim);
         self.state.set_interim(&interim);
         self.interim = interim;
-        true
+        has_changed
     }
 
     /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.
@@ -362,9 +366,7 @@ impl<M: DataPath> Proxier<M> {
             self.last_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
             let state = &self.state;
-            let left = self
-                .handover
-                .observe(now, &|name: &Name<'_>| state.keeps(name));
+            let left = self.handover.observe(now, &|name: &Name<'_>| state.keeps(name));
             self.add_host_events(left);
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,6 +14,7 @@ use kernlink_dummylink::{DummyLinks, HostAddress, Link, LinkAddress, LinkName, S
 use kernlink_ipset::{IpSets, SetContents, SetHeader, SetName};
 use kernlink_iptables_restore::{Family, Iptables, Operation as RulesOperation, Restore, Ruleset, Save};
 use kernlink_ipvs::Ipvs;
+use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::iptables_mode::IptablesMode;
 use kernlink_proxier::ipvs_mode::IpvsMode;
 use kernlink_proxier::retire::Retire;
@@ -43,7 +45,10 @@ pub(crate) fn observed<T>(observe: impl Fn(&str) + 'static, then: impl FnOnce() 
 }
 
 /// Executes operations one by one.
-fn one_by_one<O: ToString, E>(operations: &[O], mut execute: impl FnMut(&[O]) -> Vec<Result<(), E>>) -> Vec<Result<(), E>> {
+fn one_by_one<O: ToString, E>(
+    operations: &[O],
+    mut execute: impl FnMut(&[O]) -> Vec<Result<(), E>>,
+) -> Vec<Result<(), E>> {
     let each = operations.iter().map(|operation| {
         let outcome = execute(std::slice::from_ref(operation)).remove(0);
         after(operation);
@@ -127,7 +132,10 @@ impl Conntrack for Shared<kernlink_conntrack::Fake> {
 }
 
 impl IpSets for Shared<kernlink_ipset::Fake> {
-    fn execute(&mut self, operations: &[kernlink_ipset::Operation]) -> Vec<Result<(), kernlink_ipset::Error>> {
+    fn execute(
+        &mut self,
+        operations: &[kernlink_ipset::Operation],
+    ) -> Vec<Result<(), kernlink_ipset::Error>> {
         one_by_one(operations, |operation| self.fake().execute(operation))
     }
 
@@ -140,6 +148,16 @@ impl IpSets for Shared<kernlink_ipset::Fake> {
     }
 }
 
+impl Sysctls for Shared<FakeSysctls> {
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
+        self.fake().execute(sysctls)
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
+        self.fake().read(name)
+    }
+}
+
 /// The fake of IPVS, whose operations are observed.
 struct Observed(SharedIpvs);
 
@@ -148,7 +166,9 @@ impl Ipvs for Observed {
         one_by_one(operations, |operation| self.0.execute(operation))
     }
 
-    fn list_virtual_servers(&mut self) -> Result<Vec<kernlink_ipvs::VirtualServerStatus>, kernlink_ipvs::Error> {
+    fn list_virtual_servers(
+        &mut self,
+    ) -> Result<Vec<kernlink_ipvs::VirtualServerStatus>, kernlink_ipvs::Error> {
         self.0.list_virtual_servers()
     }
 
@@ -179,6 +199,7 @@ impl Ipvs for Observed {
 /// A kernel with a link `eth0` and some foreign rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedKernel {
+    pub(crate) sysctls: Shared<FakeSysctls>,
     pub(crate) sets: Shared<kernlink_ipset::Fake>,
     pub(crate) rules: Shared<kernlink_iptables_restore::Fake>,
     pub(crate) links: Shared<kernlink_dummylink::Fake>,
@@ -210,7 +231,7 @@ impl SharedKernel {
         kernel
     }
 
-    /// The kernel APIs of IPVS mode. Sysctls are new: a second call is another host in this respect.
+    /// The kernel APIs of IPVS mode.
     pub(crate) fn ipvs(&self) -> ipvs_mode::Kernel {
         let mut ipvs = ipvs_mode::Kernel::fake();
         ipvs.ipvs = Box::new(Observed(self.ipvs.clone()));
@@ -218,14 +239,16 @@ impl SharedKernel {
         ipvs.rules = Box::new(self.rules.clone());
         ipvs.links = Box::new(self.links.clone());
         ipvs.conntrack = Box::new(self.conntrack.clone());
+        ipvs.sysctls = Box::new(self.sysctls.clone());
         ipvs
     }
 
-    /// The kernel APIs of iptables mode. Sysctls are new: a second call is another host in this respect.
+    /// The kernel APIs of iptables mode. Accounting objects are new: a second call is another host in this respect.
     pub(crate) fn iptables(&self) -> iptables_mode::Kernel {
         let mut iptables = iptables_mode::Kernel::fake();
         iptables.rules = Box::new(self.rules.clone());
         iptables.links = Box::new(self.links.clone());
+        iptables.sysctls = Box::new(self.sysctls.clone());
         iptables
     }
 
@@ -266,7 +289,10 @@ impl Kernel {
     }
 
     /// Changes the APIs of iptables mode, also those of a process that retires it.
-    pub(crate) fn with_iptables(mut self, iptables: impl Fn() -> iptables_mode::Kernel + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_iptables(
+        mut self,
+        iptables: impl Fn() -> iptables_mode::Kernel + Send + Sync + 'static,
+    ) -> Self {
         self.iptables = Arc::new(iptables);
         self
     }
@@ -277,7 +303,8 @@ impl Kernel {
             Mode::Ipvs => Box::new(iptables_mode::retire::Retiring::new((self.iptables)().rules)),
             _ => {
                 let kernel = (self.ipvs)();
-                let retiring = ipvs_mode::retire::Retiring::new(config.retiring_ipvs(), (self.iptables)().links);
+                let retiring =
+                    ipvs_mode::retire::Retiring::new(config.retiring_ipvs(), (self.iptables)().links);
                 Box::new(retiring.unwrap().with_kernel(kernel))
             }
         }
@@ -326,8 +353,9 @@ impl Proxier {
         self.process.change(change);
     }
 
-    pub(crate) fn sync(&mut self, now: Instant) -> Did {
-        self.process.sync(now)
+    /// As that of a proxier of one mode.
+    pub(crate) fn sync(&mut self, now: Instant) -> Result<Did, Infallible> {
+        Ok(self.process.sync(now))
     }
 
     pub(crate) fn resync(&mut self) {
