@@ -222,8 +222,7 @@ impl<M: DataPath> Proxier<M> {
     /// Changes nothing.
     pub fn plan_handover(&mut self, now: Instant) -> Vec<RetiredMode> {
         let state = &self.state;
-        self.handover
-            .planned(now, &|name: &Name<'_>| state.keeps(name))
+        self.handover.planned(now, &|name: &Name<'_>| state.keeps(name))
     }
 
     /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.
@@ -362,9 +361,7 @@ impl<M: DataPath> Proxier<M> {
             self.last_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
             let state = &self.state;
-            let left = self
-                .handover
-                .observe(now, &|name: &Name<'_>| state.keeps(name));
+            let left = self.handover.observe(now, &|name: &Name<'_>| state.keeps(name));
             self.add_host_events(left);
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services
