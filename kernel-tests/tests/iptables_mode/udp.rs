@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use kernlink_kernel_tests::expectations::on_node_of;
 use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::Network;
 use kernlink_kernel_tests::udp_clients::{Clients, OtherFlows, flows_to, keep_flows};
 use kernlink_kernel_tests::{requires, wait};
 use kernlink_proxier::iptables_mode::Proxier;
 
-use crate::support::{cluster_ips, on_node_of, proxier, replace_objects, service, slices};
+use crate::support::{proxier, replace_objects};
 
 const NODE_PORT: u16 = 30_053;
 
