@@ -12,6 +12,7 @@
 pub mod expectations;
 pub mod kernel;
 pub mod listings;
+pub mod load;
 pub mod manifests;
 pub mod mounts;
 pub mod netns;
