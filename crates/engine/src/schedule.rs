@@ -54,6 +54,10 @@ pub enum Due {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     intervals: Intervals,
+    /// See [`Schedule::with_burst`].
+    burst: u32,
+    /// When the shortest intervals of all syncs that started have passed, one after the other.
+    spent: Option<Instant>,
     backoff: Backoff,
     /// Whether all sources have synced.
     has_synced: bool,
@@ -63,8 +67,6 @@ pub struct Schedule {
     resync: Option<Instant>,
     /// When a failed operation is retried.
     retry: Option<Instant>,
-    /// When the last sync started.
-    started: Option<Instant>,
     /// When the whole kernel was read last.
     listed: Option<Instant>,
     /// What the sync in progress does.
@@ -83,12 +85,13 @@ impl Schedule {
     pub fn new(intervals: Intervals) -> Self {
         Self {
             intervals,
+            burst: 1,
+            spent: None,
             backoff: Backoff::default(),
             has_synced: false,
             change: None,
             resync: None,
             retry: None,
-            started: None,
             listed: None,
             current: None,
             errors: 0,
@@ -102,6 +105,15 @@ impl Schedule {
     #[must_use]
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
+        self
+    }
+
+    /// Sets how many syncs may start without the shortest interval between them. Each interval without a sync permits one more, up to this
+    /// number. So an isolated change, and a short series of changes, is synced at once, and changes that do not end once in an interval. 0 is 1.
+    /// Default: 1.
+    #[must_use]
+    pub fn with_burst(mut self, burst: u32) -> Self {
+        self.burst = burst.max(1);
         self
     }
 
@@ -164,9 +176,9 @@ impl Schedule {
         }
         let requested = [self.change, self.listing(), self.retry];
         let requested = requested.into_iter().flatten().min()?;
-        let earliest = self
-            .started
-            .and_then(|started| started.checked_add(self.intervals.min));
+        let ahead = self.intervals.min.saturating_mul(self.burst - 1);
+        // A time before the first one that the clock has is over.
+        let earliest = self.spent.and_then(|spent| spent.checked_sub(ahead));
         [Some(requested), earliest, self.blocked_until]
             .into_iter()
             .flatten()
@@ -185,7 +197,7 @@ impl Schedule {
             self.resync = None;
         }
         self.retry = None;
-        self.started = Some(now);
+        self.spent = self.spent.unwrap_or(now).max(now).checked_add(self.intervals.min);
         self.current = Some(due);
         Some(due)
     }
@@ -256,6 +268,36 @@ mod tests {
             Some(start + seconds(30)),
             "only the periodic reading is left"
         );
+    }
+
+    #[test]
+    fn a_series_of_changes_is_synced_at_once_and_changes_that_do_not_end_once_in_an_interval() {
+        let start = Instant::now();
+        let mut schedule = synced(start).with_burst(3);
+        let sync = |schedule: &mut Schedule, time: Instant| {
+            schedule.on_change(time);
+            let due = schedule.next().unwrap().max(time);
+            assert_eq!(schedule.take(due), Some(Due::Sync));
+            schedule.on_report(due, None);
+            due - time
+        };
+        // The first sync was one of them.
+        let now = start + seconds(10);
+        for _ in 0..3 {
+            assert_eq!(sync(&mut schedule, now), Duration::ZERO);
+        }
+        assert_eq!(sync(&mut schedule, now), seconds(1));
+        assert_eq!(sync(&mut schedule, now + seconds(1)), seconds(1));
+        // Two intervals without a sync.
+        for _ in 0..2 {
+            assert_eq!(sync(&mut schedule, now + seconds(4)), Duration::ZERO);
+        }
+        assert_eq!(sync(&mut schedule, now + seconds(4)), seconds(1));
+        // No more than the number are saved up.
+        for _ in 0..3 {
+            assert_eq!(sync(&mut schedule, now + seconds(15)), Duration::ZERO);
+        }
+        assert_eq!(sync(&mut schedule, now + seconds(15)), seconds(1));
     }
 
     #[test]
