@@ -9,8 +9,8 @@ use kernlink_kernel_tests::netns::Entered;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
 use kernlink_kubernetes::manifest;
+use kernlink_proxier::host::{Conntrack, LocalDetection};
 use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier, Synced};
-use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
 use kernlink_services::{Change, SourceId};
 
 /// The ports of the endpoints of every Service in these tests.
