@@ -25,7 +25,11 @@ pub(crate) const AFFINITY: u16 = 32;
 
 /// The class of a frontend with so many endpoints, which are at least one.
 pub(crate) fn bits(endpoints: usize) -> u32 {
-    endpoints.max(1).next_power_of_two().trailing_zeros().min(MOST_BITS)
+    endpoints
+        .max(1)
+        .next_power_of_two()
+        .trailing_zeros()
+        .min(MOST_BITS)
 }
 
 /// The class of a frontend with session affinity and so many endpoints.
@@ -53,7 +57,7 @@ pub(crate) fn all() -> impl Iterator<Item = u32> {
 }
 
 /// All classes with session affinity.
-pub(crate) fn all_with_affinity() -> impl DoubleEndedIterator<Item = u32> {
+pub(crate) fn all_with_affinity() -> impl Iterator<Item = u32> {
     (0..=MOST_BITS).step_by(AFFINITY_STEP as usize)
 }
 
@@ -85,19 +89,30 @@ mod tests {
     fn shares(endpoints: usize, bits: u32, step: u32, tries: usize) -> Vec<f64> {
         let size = f64::from(1_u32 << bits);
         let miss = 1.0 - endpoints as f64 / size;
-        let hit = (0..tries).map(|attempt| miss.powi(attempt as i32) / size).sum::<f64>();
+        let hit = (0..tries)
+            .map(|attempt| miss.powi(attempt as i32) / size)
+            .sum::<f64>();
         let last = if bits == 0 { 0 } else { bits.saturating_sub(step) };
         let below = 1_usize << last;
         assert!(below <= endpoints, "the last try finds an endpoint");
         let rest = miss.powi(tries as i32) / below as f64;
-        (0..endpoints).map(|index| hit + if index < below { rest } else { 0.0 }).collect()
+        (0..endpoints)
+            .map(|index| hit + if index < below { rest } else { 0.0 })
+            .collect()
     }
 
     /// The expected excess of chi-squared over its mean with so many connections, and the greatest relative deviation.
     fn deviation(shares: &[f64], connections: f64) -> (f64, f64) {
         let even = 1.0 / shares.len() as f64;
-        let excess = shares.iter().map(|share| (share - even).powi(2) / even).sum::<f64>() * connections;
-        let greatest = shares.iter().map(|share| (share / even - 1.0).abs()).fold(0.0, f64::max);
+        let excess = shares
+            .iter()
+            .map(|share| (share - even).powi(2) / even)
+            .sum::<f64>()
+            * connections;
+        let greatest = shares
+            .iter()
+            .map(|share| (share / even - 1.0).abs())
+            .fold(0.0, f64::max);
         (excess, greatest)
     }
 
@@ -107,7 +122,10 @@ mod tests {
         assert_eq!([1, 2, 3, 4, 5, 16, 17].map(affinity_bits), [0, 2, 2, 2, 4, 4, 6]);
         assert_eq!(bits(MOST_ENDPOINTS), MOST_BITS);
         assert_eq!(affinity_bits(MOST_ENDPOINTS), MOST_BITS);
-        assert_eq!([class(1, false), class(10, false), class(1, true), class(10, true)], [1, 5, 33, 37]);
+        assert_eq!(
+            [class(1, false), class(10, false), class(1, true), class(10, true)],
+            [1, 5, 33, 37]
+        );
     }
 
     #[test]
@@ -128,7 +146,10 @@ mod tests {
             assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{endpoints}");
             let (excess, greatest) = deviation(&shares, 100_000.0);
             // The 99.9 % bound of chi-squared is more than 3 standard deviations above its mean, so at least 4 times the root of 2.
-            assert!(excess < 1.0, "{endpoints} endpoints: chi-squared is {excess} above that of an even choice");
+            assert!(
+                excess < 1.0,
+                "{endpoints} endpoints: chi-squared is {excess} above that of an even choice"
+            );
             assert!(greatest < 0.004, "{endpoints} endpoints: {greatest}");
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::schedule::Intervals;
-use kernlink_netfilter::{Conntrack, LocalDetection, MasqueradeBit};
+use kernlink_host::{Conntrack, LocalDetection, MasqueradeBit};
 use kernlink_services::NodePortAddresses;
 
 /// The configuration of nftables mode. [`Config::new`] has kube-proxy's defaults.
@@ -84,7 +84,9 @@ impl Config {
         if let Some(net) = self.service_cidrs.iter().find(|net| net.prefix_len() == 0) {
             problems.push((
                 "service_cidrs",
-                format!("{net} contains all addresses; valid: the networks that cluster IPs are allocated from"),
+                format!(
+                    "{net} contains all addresses; valid: the networks that cluster IPs are allocated from"
+                ),
             ));
         }
         if problems.is_empty() {

@@ -101,9 +101,17 @@ fn read_address(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
     Some((IpAddr::from(*address), rest))
 }
 
+fn protocol_value(protocol: Protocol) -> Value {
+    Value::from(kernlink_nftables::Protocol::from(protocol))
+}
+
 /// The key of a frontend as the first fields of keys.
 pub(crate) fn frontend_value(key: &FrontendKey) -> Value {
-    Value::concat([Value::from(key.address), Value::from(key.protocol), Value::port(key.port)])
+    Value::concat([
+        Value::from(key.address),
+        protocol_value(key.protocol),
+        Value::port(key.port),
+    ])
 }
 
 /// The frontend with which the key of an element of a family begins, and what follows it.
@@ -141,6 +149,12 @@ pub(crate) fn read_index(rest: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(index))
 }
 
+/// The number of a service port with session affinity in the value of a frontend.
+pub(crate) fn read_pool(value: &Value) -> Option<u32> {
+    let (_, pool) = value.as_bytes().split_last_chunk::<4>()?;
+    Some(u32::from_ne_bytes(*pool))
+}
+
 fn indexed(frontend: &Value, index: usize) -> Value {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
     Value::concat([frontend.clone(), Value::host_u32(index)])
@@ -162,7 +176,9 @@ pub(crate) fn items(written: &Written, key: &FrontendKey, frontend: &FrontendSpe
             ranges.insert(IpNet::from(key.address));
         }
         let groups = Value::host_u32(ranges::bits(&ranges));
-        items.push(comment(Item::new(SetName::RestrictedFrontends, value.clone()).with_value(groups)));
+        items.push(comment(
+            Item::new(SetName::RestrictedFrontends, value.clone()).with_value(groups),
+        ));
         items.extend(ranges.into_iter().map(|net| {
             let length = Value::host_u32(u32::from(net.prefix_len()));
             let key = Value::concat([value.clone(), length, Value::from(net.addr())]);
@@ -192,11 +208,16 @@ pub(crate) fn items(written: &Written, key: &FrontendKey, frontend: &FrontendSpe
         items.push(Item::new(SetName::ExternalFrontends, value.clone()));
     }
     let add = |items: &mut Vec<Item>, set, list: &mut dyn Iterator<Item = Endpoint>| {
-        items.extend(list.enumerate().map(|(index, endpoint)| {
-            Item::new(set, indexed(&value, index)).with_value(endpoint.value())
-        }));
+        items
+            .extend(list.enumerate().map(|(index, endpoint)| {
+                Item::new(set, indexed(&value, index)).with_value(endpoint.value())
+            }));
     };
-    add(&mut items, SetName::Endpoints, &mut written.endpoints(frontend.is_local));
+    add(
+        &mut items,
+        SetName::Endpoints,
+        &mut written.endpoints(frontend.is_local),
+    );
     if is_local {
         items.push(Item::new(SetName::LocalFrontends, value.clone()));
         items.push(class(SetName::ShortCircuits, cluster.len()));
@@ -208,15 +229,32 @@ pub(crate) fn items(written: &Written, key: &FrontendKey, frontend: &FrontendSpe
         let members = |items: &mut Vec<Item>, set, list: &mut dyn Iterator<Item = Endpoint>| {
             // An endpoint with a greater weight is in the list several times.
             let list: BTreeSet<Endpoint> = list.collect();
-            items.extend(list.into_iter().map(|endpoint| {
-                Item::new(set, Value::concat([value.clone(), endpoint.value()]))
-            }));
+            items.extend(
+                list.into_iter()
+                    .map(|endpoint| Item::new(set, Value::concat([value.clone(), endpoint.value()]))),
+            );
         };
-        add(&mut items, SetName::AffinityEndpoints, &mut written.endpoints(frontend.is_local));
-        members(&mut items, SetName::AffinityMembers, &mut written.endpoints(frontend.is_local));
+        add(
+            &mut items,
+            SetName::AffinityEndpoints,
+            &mut written.endpoints(frontend.is_local),
+        );
+        members(
+            &mut items,
+            SetName::AffinityMembers,
+            &mut written.endpoints(frontend.is_local),
+        );
         if is_local {
-            add(&mut items, SetName::ShortAffinityEndpoints, &mut written.endpoints(false));
-            members(&mut items, SetName::ShortAffinityMembers, &mut written.endpoints(false));
+            add(
+                &mut items,
+                SetName::ShortAffinityEndpoints,
+                &mut written.endpoints(false),
+            );
+            members(
+                &mut items,
+                SetName::ShortAffinityMembers,
+                &mut written.endpoints(false),
+            );
         }
     }
     items
@@ -255,12 +293,6 @@ pub enum Shared {
 }
 
 impl Shared {
-    pub(crate) fn family(self) -> Family {
-        match self {
-            Shared::ClusterIp(address) | Shared::Hairpin(address, ..) => Family::of(address),
-        }
-    }
-
     pub(crate) fn item(self) -> Item {
         match self {
             Shared::ClusterIp(address) => Item::new(SetName::ClusterIps, Value::from(address)),
@@ -269,7 +301,7 @@ impl Shared {
                 Value::concat([
                     Value::from(address),
                     Value::from(address),
-                    Value::from(protocol),
+                    protocol_value(protocol),
                     Value::port(port),
                 ]),
             ),
@@ -304,7 +336,11 @@ impl fmt::Display for Shared {
             Shared::ClusterIp(address) => write!(f, "{} {{ {address} }}", SetName::ClusterIps),
             Shared::Hairpin(address, protocol, port) => {
                 let protocol = protocol.to_string().to_lowercase();
-                write!(f, "{} {{ {address} . {address} . {protocol} . {port} }}", SetName::HairpinEndpoints)
+                write!(
+                    f,
+                    "{} {{ {address} . {address} . {protocol} . {port} }}",
+                    SetName::HairpinEndpoints
+                )
             }
         }
     }

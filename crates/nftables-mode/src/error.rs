@@ -1,6 +1,6 @@
 //! Errors of operations of nftables mode, and of listings.
 
-use kernlink_netfilter::SysctlError;
+use kernlink_host::SysctlError;
 
 /// Why an operation failed, or the kernel could not be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -37,7 +37,11 @@ impl Error {
             Error::Tables(error) => error.is_outcome_unknown(),
             Error::OutcomeMissing => true,
             // A pass that may have been executed is repeated: it deletes what is still stale.
-            Error::Rule(_) | Error::Addresses(_) | Error::Sysctl(_) | Error::Conntrack(_) | Error::Netlink(_) => false,
+            Error::Rule(_)
+            | Error::Addresses(_)
+            | Error::Sysctl(_)
+            | Error::Conntrack(_)
+            | Error::Netlink(_) => false,
         }
     }
 }

@@ -17,14 +17,18 @@ pub enum Key {
     Table(Family),
     /// The switch of a family from one table to the one that replaces it.
     Switch(Family),
+    /// The ownership of the table of a family: no other program can change it while this one has it.
+    Owner(Family),
+    /// The rules of a family for session affinity with a timeout in seconds.
+    Affinity(Family, u32),
     /// The elements of a Service in a family.
     Service(Family, ObjectName),
     /// The elements of a frontend that no Service has and that this process did not write.
     Frontend(FrontendKey),
     /// An element that Services have in common, and that none has any more.
     Shared(Family, Shared),
-    /// The table of kube-proxy's nftables mode.
-    KubeProxy(Family),
+    /// A table that is not needed any more: of an earlier process, or of kube-proxy's nftables mode.
+    OldTable(Family, Box<str>),
     /// The stale UDP flows of a family.
     Flows(Family),
     /// The addresses of the node.
@@ -39,7 +43,9 @@ impl Key {
             | Key::Switch(family)
             | Key::Service(family, _)
             | Key::Shared(family, _)
-            | Key::KubeProxy(family)
+            | Key::Owner(family)
+            | Key::Affinity(family, _)
+            | Key::OldTable(family, _)
             | Key::Flows(family) => Some(*family),
             Key::Frontend(key) => Some(key.family()),
         }
@@ -53,7 +59,9 @@ impl Key {
             Key::Service(..) => ("service", false),
             Key::Frontend(_) => ("withdrawn_frontend", false),
             Key::Shared(..) => ("withdrawn_element", false),
-            Key::KubeProxy(_) => ("kube_proxy_table", false),
+            Key::Owner(_) => ("owner", false),
+            Key::Affinity(..) => ("affinity_rules", false),
+            Key::OldTable(..) => ("old_table", false),
             Key::Flows(_) => ("flows", false),
             Key::NodeAddresses => ("node_addresses", false),
         };
@@ -74,7 +82,14 @@ impl fmt::Display for Key {
             Key::Service(family, name) => write!(f, "{family} elements of Service {name}"),
             Key::Frontend(key) => write!(f, "elements of frontend {key}"),
             Key::Shared(family, element) => write!(f, "{family} element {element}"),
-            Key::KubeProxy(family) => write!(f, "{family} table of kube-proxy"),
+            Key::Owner(family) => write!(f, "ownership of the {family} table"),
+            Key::Affinity(family, timeout) => {
+                write!(
+                    f,
+                    "{family} rules for session affinity with a timeout of {timeout} s"
+                )
+            }
+            Key::OldTable(family, name) => write!(f, "{family} table {name}"),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
             Key::NodeAddresses => f.write_str("addresses of the node"),
         }

@@ -179,7 +179,9 @@ impl SetName {
             SetName::Endpoints
             | SetName::ShortEndpoints
             | SetName::AffinityEndpoints
-            | SetName::ShortAffinityEndpoints => Set::map(key, &[address, Protocol, Service, Mark], &endpoint),
+            | SetName::ShortAffinityEndpoints => {
+                Set::map(key, &[address, Protocol, Service, Mark], &endpoint)
+            }
             SetName::ClusterIps => Set::new(key, &[address]),
             SetName::ExternalFrontends
             | SetName::LocalFrontends

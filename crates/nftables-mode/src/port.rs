@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use kernlink_services::{
-    ChosenEndpoint, Family, Frontend, FrontendKey, FrontendKind, ObjectName, Protocol, ServicePort, TrafficPolicy,
+    ChosenEndpoint, Family, Frontend, FrontendKey, FrontendKind, ObjectName, Protocol, ServicePort,
+    TrafficPolicy,
 };
 
 use crate::class::{Kind, MOST_ENDPOINTS};
@@ -76,7 +77,7 @@ impl PortSpec {
         let (local, local_is_limited) = slots(&port.endpoints.local);
         // All endpoints may have the weight 0.
         let have_weight = !cluster.is_empty() || port.endpoints.cluster.is_empty();
-        let has_any = port.endpoints.has_any && have_weight && (!cluster.is_empty() || !local.is_empty() || lists_are_empty(port));
+        let has_any = port.endpoints.has_any && have_weight;
         let mut frontends: BTreeMap<FrontendKey, FrontendSpec> = BTreeMap::new();
         for frontend in &owned {
             let spec = frontends.entry(FrontendKey::of(frontend)).or_insert_with(|| {
@@ -102,7 +103,8 @@ impl PortSpec {
             let mut frontends = frontends.values();
             has_any
                 && local.is_empty()
-                && frontends.any(|frontend| frontend.is_local && (frontend.kind == Kind::Internal) == is_internal)
+                && frontends
+                    .any(|frontend| frontend.is_local && (frontend.kind == Kind::Internal) == is_internal)
         };
         let affinity = owned.iter().find_map(|frontend| frontend.affinity);
         let mut cluster_ips: Vec<IpAddr> = owned
@@ -141,7 +143,10 @@ impl PortSpec {
     }
 
     pub(crate) fn frontend(&self, key: &FrontendKey) -> Option<&FrontendSpec> {
-        let position = self.frontends.binary_search_by(|(known, _)| known.cmp(key)).ok()?;
+        let position = self
+            .frontends
+            .binary_search_by(|(known, _)| known.cmp(key))
+            .ok()?;
         self.frontends.get(position).map(|(_, frontend)| frontend)
     }
 
@@ -152,10 +157,6 @@ impl PortSpec {
         let hairpin = hairpin.map(|endpoint| Shared::Hairpin(endpoint.address, self.protocol, endpoint.port));
         cluster_ips.chain(hairpin)
     }
-}
-
-fn lists_are_empty(port: &ServicePort) -> bool {
-    port.endpoints.cluster.is_empty() && port.endpoints.local.is_empty()
 }
 
 /// The endpoints that receive connections, sorted, each as often as its weight requires, and whether there are more than a frontend can have.
@@ -176,13 +177,23 @@ fn slots(chosen: &[ChosenEndpoint]) -> (Vec<Endpoint>, bool) {
     endpoints.sort_unstable();
     let is_limited = endpoints.len() > MOST_ENDPOINTS;
     endpoints.truncate(MOST_ENDPOINTS);
-    let divisor = endpoints.iter().fold(0, |divisor, (_, weight)| gcd(divisor, *weight)).max(1);
-    let total: u64 = endpoints.iter().map(|(_, weight)| u64::from(weight / divisor)).sum();
+    let divisor = endpoints
+        .iter()
+        .fold(0, |divisor, (_, weight)| gcd(divisor, *weight))
+        .max(1);
+    let total: u64 = endpoints
+        .iter()
+        .map(|(_, weight)| u64::from(weight / divisor))
+        .sum();
     let most = (MOST_WEIGHTED.max(endpoints.len())) as u64;
     let slots = endpoints.into_iter().flat_map(|(endpoint, weight)| {
         let weight = u64::from(weight / divisor);
         // At least one.
-        let count = if total > most { (weight * most / total).max(1) } else { weight };
+        let count = if total > most {
+            (weight * most / total).max(1)
+        } else {
+            weight
+        };
         std::iter::repeat_n(endpoint, usize::try_from(count).unwrap_or(1))
     });
     let mut slots: Vec<Endpoint> = slots.collect();
@@ -209,15 +220,6 @@ pub(crate) struct Written {
 type Order = Option<Box<[u16]>>;
 
 impl Written {
-    /// As it is written if nothing is in the kernel.
-    pub(crate) fn new(spec: Arc<PortSpec>) -> Self {
-        Self {
-            spec,
-            cluster: None,
-            local: None,
-        }
-    }
-
     /// As it is written if these endpoints have the indices 0 and so on: each that stays keeps its index, if that is less than their number.
     pub(crate) fn after(spec: Arc<PortSpec>, cluster: &[Endpoint], local: &[Endpoint]) -> Self {
         Self {
@@ -268,7 +270,9 @@ fn order(before: &[Endpoint], now: &[Endpoint]) -> Order {
         None
     };
     let mut slots: Vec<Option<usize>> = before.iter().map(&mut take).collect();
-    let new: Vec<usize> = (0..now.len()).filter(|position| free.get(*position) == Some(&true)).collect();
+    let new: Vec<usize> = (0..now.len())
+        .filter(|position| free.get(*position) == Some(&true))
+        .collect();
     let mut new = new.into_iter();
     for slot in &mut slots {
         if slot.is_none() {
@@ -287,8 +291,15 @@ fn order(before: &[Endpoint], now: &[Endpoint]) -> Order {
         }
         index += 1;
     }
-    let order: Vec<u16> = slots.into_iter().flatten().filter_map(|position| u16::try_from(position).ok()).collect();
-    let is_sorted = order.iter().enumerate().all(|(index, position)| index == usize::from(*position));
+    let order: Vec<u16> = slots
+        .into_iter()
+        .flatten()
+        .filter_map(|position| u16::try_from(position).ok())
+        .collect();
+    let is_sorted = order
+        .iter()
+        .enumerate()
+        .all(|(index, position)| index == usize::from(*position));
     (!is_sorted).then(|| order.into())
 }
 
@@ -304,7 +315,8 @@ mod tests {
     }
 
     fn after(before: &[u8], now: &[u8]) -> Vec<u8> {
-        let [before, now] = [before, now].map(|list| list.iter().map(|last| endpoint(*last)).collect::<Vec<_>>());
+        let [before, now] =
+            [before, now].map(|list| list.iter().map(|last| endpoint(*last)).collect::<Vec<_>>());
         let order = order(&before, &now).map_or_else(|| (0..now.len() as u16).collect(), Vec::from);
         order
             .into_iter()
@@ -339,8 +351,14 @@ mod tests {
             is_local: false,
         };
         let of = |list: &[ChosenEndpoint]| slots(list).0;
-        assert_eq!(of(&[chosen(1, 80, 50), chosen(2, 80, 100)]), [endpoint(1), endpoint(2), endpoint(2)]);
-        assert_eq!(of(&[chosen(1, 80, 1), chosen(2, 0, 1), chosen(3, 80, 0)]), [endpoint(1)]);
+        assert_eq!(
+            of(&[chosen(1, 80, 50), chosen(2, 80, 100)]),
+            [endpoint(1), endpoint(2), endpoint(2)]
+        );
+        assert_eq!(
+            of(&[chosen(1, 80, 1), chosen(2, 0, 1), chosen(3, 80, 0)]),
+            [endpoint(1)]
+        );
         let nowhere = ChosenEndpoint {
             address: [0, 0, 0, 0].into(),
             ..chosen(0, 80, 1)

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_nftables::{
-    BaseChain, Bitwise, Chain, ChainType, Compare, CompareOperator, ConnectionTracking, ConnectionTrackingKey,
-    Dynset, DynsetOperation, Expression, Fib, FibFlags, FibResult, Hook, Immediate, Lookup,
-    LookupFlags, Masquerade, Meta, MetaKey, MetaSet, Nat, NatFlags, NatKind, NumberGenerator,
-    NumberGeneratorKind, Operation, Payload, PayloadBase, Register, Reject, RejectKind, Rule, Table, TableFamily,
-    TableFlags, TableKey, Value, Verdict,
+    BaseChain, Bitwise, Chain, ChainType, Compare, CompareOperator, ConnectionTracking,
+    ConnectionTrackingKey, Dynset, DynsetOperation, Expression, Fib, FibFlags, FibResult, Hook, Immediate,
+    Lookup, LookupFlags, Masquerade, Meta, MetaKey, MetaSet, Nat, NatFlags, NatKind, NumberGenerator,
+    NumberGeneratorKind, Operation, Payload, PayloadBase, Register, Reject, RejectKind, Rule, Table,
+    TableFamily, TableFlags, TableKey, Value, Verdict,
 };
 use kernlink_services::Family;
 
@@ -67,11 +67,31 @@ const BASE_CHAINS: [(&str, ChainType, Hook, i32); 8] = [
         BaseChain::DSTNAT - 10,
     ),
     ("filter-input", ChainType::Filter, Hook::Input, BaseChain::FILTER),
-    ("filter-forward", ChainType::Filter, Hook::Forward, BaseChain::FILTER),
-    ("filter-output", ChainType::Filter, Hook::Output, BaseChain::FILTER),
-    ("nat-prerouting", ChainType::Nat, Hook::Prerouting, BaseChain::DSTNAT),
+    (
+        "filter-forward",
+        ChainType::Filter,
+        Hook::Forward,
+        BaseChain::FILTER,
+    ),
+    (
+        "filter-output",
+        ChainType::Filter,
+        Hook::Output,
+        BaseChain::FILTER,
+    ),
+    (
+        "nat-prerouting",
+        ChainType::Nat,
+        Hook::Prerouting,
+        BaseChain::DSTNAT,
+    ),
     ("nat-output", ChainType::Nat, Hook::Output, BaseChain::DSTNAT),
-    ("nat-postrouting", ChainType::Nat, Hook::Postrouting, BaseChain::SRCNAT),
+    (
+        "nat-postrouting",
+        ChainType::Nat,
+        Hook::Postrouting,
+        BaseChain::SRCNAT,
+    ),
 ];
 
 /// The maps that a packet to a frontend uses: those of the frontend, or those for traffic from pods and from the node to a frontend with policy
@@ -175,7 +195,12 @@ impl Skeleton {
 }
 
 /// The operations that make a table with its sets and what no hook has.
-pub(crate) fn creation(table: &TableKey, skeleton: &Skeleton, family: Family, flags: TableFlags) -> Vec<Operation> {
+pub(crate) fn creation(
+    table: &TableKey,
+    skeleton: &Skeleton,
+    family: Family,
+    flags: TableFlags,
+) -> Vec<Operation> {
     let mut operations = vec![Operation::add(Table::new(table.clone()).with_flags(flags))];
     let sets = SetName::ALL.iter().map(|name| name.set(table, family));
     operations.extend(sets.map(Operation::add));
@@ -216,7 +241,9 @@ pub(crate) fn renewal(table: &TableKey, parameters: &Parameters, timeout: u32) -
         .into(),
         builder.translate(endpoint),
     ]);
-    let comment = format!("second value of @affinity-pools . saddr: dnat to @affinity-clients, renewed for {timeout} s");
+    let comment = format!(
+        "second value of @affinity-pools . saddr: dnat to @affinity-clients, renewed for {timeout} s"
+    );
     Rule::new(table.chain(RENEWAL), rule).with_comment(&comment)
 }
 
@@ -261,18 +288,30 @@ impl Builder<'_> {
 
     fn source(&self, register: u32) -> Expression {
         let offset = match self.parameters.family {
-            Family::Ipv4 => 12,
+            Family::Ipv4 => 12_u32,
             Family::Ipv6 => 8,
         };
-        Payload::new(Register::data(register), PayloadBase::Network, offset, self.address_length()).into()
+        Payload::new(
+            Register::data(register),
+            PayloadBase::Network,
+            offset,
+            self.address_length(),
+        )
+        .into()
     }
 
     fn destination(&self, register: u32) -> Expression {
         let offset = match self.parameters.family {
-            Family::Ipv4 => 16,
+            Family::Ipv4 => 16_u32,
             Family::Ipv6 => 24,
         };
-        Payload::new(Register::data(register), PayloadBase::Network, offset, self.address_length()).into()
+        Payload::new(
+            Register::data(register),
+            PayloadBase::Network,
+            offset,
+            self.address_length(),
+        )
+        .into()
     }
 
     /// Destination address, protocol and destination port, in the first registers.
@@ -285,7 +324,7 @@ impl Builder<'_> {
     fn protocol_and_port(&self, register: u32) -> [Expression; 2] {
         [
             Meta::new(MetaKey::TransportProtocol, Register::data(register)).into(),
-            Payload::new(Register::data(register + 1), PayloadBase::Transport, 2, 2).into(),
+            Payload::new(Register::data(register + 1), PayloadBase::Transport, 2_u32, 2_u32).into(),
         ]
     }
 
@@ -315,7 +354,11 @@ impl Builder<'_> {
         let register = self.after_key();
         let mut expressions = self.key();
         expressions.push(Self::value_of(classes, 0, register));
-        let compare = Compare::new(Register::data(register), CompareOperator::Less, Value::port(number));
+        let compare = Compare::new(
+            Register::data(register),
+            CompareOperator::Less,
+            Value::port(number),
+        );
         expressions.push(compare.into());
         expressions
     }
@@ -400,7 +443,12 @@ impl Builder<'_> {
     }
 
     fn random(register: u32, bits: u32) -> Expression {
-        NumberGenerator::new(Register::data(register), 1 << bits, NumberGeneratorKind::Random).into()
+        NumberGenerator::new(
+            Register::data(register),
+            1_u32 << bits,
+            NumberGeneratorKind::Random,
+        )
+        .into()
     }
 
     /// To the address and port in registers from this one on.
@@ -457,7 +505,10 @@ impl Builder<'_> {
                 }
                 // Down to the class 0: a packet may have met the class before a change, and the endpoints after it.
                 if let Some(fewer) = bits.checked_sub(1) {
-                    self.rule(balance.clone(), vec![Self::goto(format!("{prefix}balance-{fewer}"))]);
+                    self.rule(
+                        balance.clone(),
+                        vec![Self::goto(format!("{prefix}balance-{fewer}"))],
+                    );
                 }
             }
             for bits in class::all_with_affinity() {
@@ -478,7 +529,11 @@ impl Builder<'_> {
                     rule.push(Self::goto(format!("{prefix}balance-{bits}")));
                     self.rule(group.clone(), rule);
                 }
-                let end = if end > class::MOST_BITS { class::AFFINITY } else { class::number(end) };
+                let end = if end > class::MOST_BITS {
+                    class::AFFINITY
+                } else {
+                    class::number(end)
+                };
                 let mut rule = self.is_less(variant.classes(), end);
                 rule.push(Self::goto(group));
                 dispatch.push(rule);
@@ -555,11 +610,17 @@ impl Builder<'_> {
                 }
                 let mut fewer = bits;
                 while let Some(next) = fewer.checked_sub(class::AFFINITY_STEP) {
-                    self.rule(affinity.clone(), vec![Self::jump(format!("{prefix}affinity-try-{next}"))]);
+                    self.rule(
+                        affinity.clone(),
+                        vec![Self::jump(format!("{prefix}affinity-try-{next}"))],
+                    );
                     fewer = next;
                 }
                 self.rule(affinity.clone(), vec![Self::jump(RENEWAL)]);
-                self.rule(affinity.clone(), vec![Self::goto(format!("{prefix}balance-{bits}"))]);
+                self.rule(
+                    affinity.clone(),
+                    vec![Self::goto(format!("{prefix}balance-{bits}"))],
+                );
             }
         }
     }
@@ -609,9 +670,7 @@ impl Builder<'_> {
             self.chain(chain.clone());
             for length in ranges::lengths(group) {
                 let mut rule = self.key();
-                rule.push(
-                    Immediate::new(Register::data(value), Value::host_u32(u32::from(length))).into(),
-                );
+                rule.push(Immediate::new(Register::data(value), Value::host_u32(u32::from(length))).into());
                 rule.push(self.source(value + 1));
                 if length < bits {
                     let mask = ranges::mask(self.parameters.family, length);
@@ -647,7 +706,11 @@ impl Builder<'_> {
         rule.push(Self::verdict(Verdict::Drop));
         self.rule("check-endpoints", rule);
         self.chain("check-cluster-ips");
-        let rule = vec![self.destination(0), Self::lookup(SetName::ClusterIps, 0), self.reject()];
+        let rule = vec![
+            self.destination(0),
+            Self::lookup(SetName::ClusterIps, 0),
+            self.reject(),
+        ];
         self.rule("check-cluster-ips", rule);
         for net in self.parameters.service_cidrs.clone() {
             let mut rule = vec![self.destination(0)];

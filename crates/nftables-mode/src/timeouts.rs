@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// Timeouts that users write, in seconds, which are kept exactly.
 const COMMON: [u32; 28] = [
-    15, 30, 45, 60, 90, 120, 150, 180, 240, 300, 360, 600, 900, 1_200, 1_800, 2_700, 3_600, 5_400, 7_200, 10_800, 14_400, 18_000,
-    21_600, 28_800, 36_000, 43_200, 64_800, 86_400,
+    15, 30, 45, 60, 90, 120, 150, 180, 240, 300, 360, 600, 900, 1_200, 1_800, 2_700, 3_600, 5_400, 7_200,
+    10_800, 14_400, 18_000, 21_600, 28_800, 36_000, 43_200, 64_800, 86_400,
 ];
 
 /// The longest timeout that Kubernetes permits.
@@ -35,7 +35,9 @@ static ALL: LazyLock<Vec<u32>> = LazyLock::new(|| {
 
 /// The timeout in seconds that a Service with this timeout gets.
 pub(crate) fn rounded(timeout: Duration) -> u32 {
-    let seconds = u32::try_from(timeout.as_secs()).unwrap_or(LONGEST).clamp(1, LONGEST);
+    let seconds = u32::try_from(timeout.as_secs())
+        .unwrap_or(LONGEST)
+        .clamp(1, LONGEST);
     let position = ALL.partition_point(|known| *known < seconds);
     ALL.get(position).copied().unwrap_or(LONGEST)
 }
@@ -53,7 +55,10 @@ mod tests {
         }
         for seconds in 1..=LONGEST {
             let timeout = of(seconds);
-            assert!(timeout >= seconds && f64::from(timeout) <= f64::from(seconds) * 1.25, "{seconds}: {timeout}");
+            assert!(
+                timeout >= seconds && f64::from(timeout) <= f64::from(seconds) * 1.25,
+                "{seconds}: {timeout}"
+            );
         }
         assert_eq!(of(100_000), LONGEST);
     }
