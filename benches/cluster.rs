@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_kubernetes::manifest;
-use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
+use kernlink_proxier::host::{Conntrack, LocalDetection};
 use kernlink_proxier::services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Protocol, Service,
     SourceId,

@@ -22,8 +22,8 @@ use kernlink_agent::all_modes::{AllModes, Config, State};
 use kernlink_kubernetes::kube_proxy_config::{self, KubeProxyConfiguration};
 use kernlink_kubernetes::manifest::{self, Objects};
 use kernlink_proxier::DataPath;
+use kernlink_proxier::host::LocalDetection;
 use kernlink_proxier::ipvs_mode::KernelRelease;
-use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_proxier::services::address::{parse_address, parse_net};
 use kernlink_proxier::services::{self, Event, Family, InterfaceAddress, Services, SourceId};
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kernlink_iptables_restore::{Match, Rule, Save, Style, Table, TableRules};
+use kernlink_proxier::host::Conntrack;
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
-use kernlink_proxier::netfilter::Conntrack;
 use kernlink_proxier::services::{self, Family};
 use kernlink_proxier::{DataPath, Proxier};
 

@@ -33,8 +33,9 @@ const LAYERS: &[Layer] = &[
     layer(KUBERNETES, &[BASE, SERVICES]),
     // The sync algorithm: no kernel crate.
     layer(ENGINE, &[BASE, SERVICES]),
+    // What every data path needs of the host: no iptables.
     layer(
-        NETFILTER,
+        HOST,
         &[
             BASE,
             SERVICES,
@@ -44,14 +45,19 @@ const LAYERS: &[Layer] = &[
             ENGINE,
             "kernlink-dummylink",
             "kernlink-conntrack",
-            "kernlink-iptables-restore",
         ],
+    ),
+    // What data paths on iptables share.
+    layer(
+        NETFILTER,
+        &[BASE, SERVICES, ENGINE, HOST, "kernlink-iptables-restore"],
     ),
     // The data paths: none depends on another one.
     layer(
         "kernlink-ipvs-mode",
         &[
             ENGINE,
+            HOST,
             NETFILTER,
             "kernlink-ipvs",
             "kernlink-ipset",
@@ -64,6 +70,7 @@ const LAYERS: &[Layer] = &[
         "kernlink-iptables-mode",
         &[
             ENGINE,
+            HOST,
             NETFILTER,
             // The addresses of the node.
             "kernlink-dummylink",
@@ -76,6 +83,7 @@ const LAYERS: &[Layer] = &[
         "kernlink-userspace",
         &[
             ENGINE,
+            HOST,
             NETFILTER,
             // The addresses of the node.
             "kernlink-dummylink",
@@ -90,6 +98,7 @@ const LAYERS: &[Layer] = &[
         &[
             ENGINE,
             KUBERNETES,
+            HOST,
             NETFILTER,
             "kernlink-ipvs-mode",
             "kernlink-iptables-mode",
@@ -107,6 +116,7 @@ const NETLINK: &str = "kernlink-netlink";
 const SERVICES: &str = "kernlink-services";
 const KUBERNETES: &str = "kernlink-kubernetes";
 const ENGINE: &str = "kernlink-engine";
+const HOST: &str = "kernlink-host";
 const NETFILTER: &str = "kernlink-netfilter";
 const PROXIER: &str = "kernlink-proxier";
 const AGENT: &str = "kernlink-agent";
@@ -129,6 +139,15 @@ const NEVER_COMPILED: &[(&str, &[&str])] = &[
             "kernlink-ipset",
             "kernlink-dummylink",
             "kernlink-conntrack",
+            "kernlink-iptables-restore",
+            "kernlink-nftables",
+        ],
+    ),
+    (
+        HOST,
+        &[
+            "kernlink-ipvs",
+            "kernlink-ipset",
             "kernlink-iptables-restore",
             "kernlink-nftables",
         ],
@@ -260,6 +279,7 @@ mod tests {
         "kernlink-services",
         "kernlink-kubernetes",
         "kernlink-engine",
+        "kernlink-host",
         "kernlink-netfilter",
         "kernlink-ipvs-mode",
         "kernlink-iptables-mode",
@@ -297,7 +317,9 @@ mod tests {
             ("kernlink-ipvs", "thiserror"),
             ("kernlink-kubernetes", "kernlink-services"),
             ("kernlink-engine", "kernlink-services"),
+            ("kernlink-host", "kernlink-conntrack"),
             ("kernlink-netfilter", "kernlink-engine"),
+            ("kernlink-netfilter", "kernlink-host"),
             ("kernlink-ipvs-mode", "kernlink-netfilter"),
             ("kernlink-ipvs-mode", "kernlink-ipvs"),
             ("kernlink-iptables-mode", "kernlink-kubernetes"),
@@ -330,6 +352,9 @@ mod tests {
             ("kernlink-kubernetes", "kernlink-proxier"),
             ("kernlink-engine", "kernlink-netlink"),
             ("kernlink-engine", "kernlink-netfilter"),
+            ("kernlink-engine", "kernlink-host"),
+            ("kernlink-host", "kernlink-iptables-restore"),
+            ("kernlink-host", "kernlink-netfilter"),
             ("kernlink-netfilter", "kernlink-ipvs"),
             ("kernlink-ipvs-mode", "kernlink-iptables-mode"),
             ("kernlink-iptables-mode", "kernlink-ipvs-mode"),

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::watch::{WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::netfilter::detect_watch_options;
+use kernlink_proxier::watch::{WatchEvent, Watcher};
 
 use crate::all_modes::Config;
 use crate::state::{self, State};
@@ -11,7 +12,7 @@ use crate::state::{self, State};
 /// Starts a thread that makes the runner repair what other programs change. `None`, after it was logged, if the kernel's events cannot be
 /// received: changes are then found by the periodic readings.
 pub(crate) fn watch(config: &Config, state: &Arc<Mutex<State>>) -> Option<Watcher> {
-    let options = WatchOptions::detect(config.services().families.iter().copied());
+    let options = detect_watch_options(config.services().families.iter().copied());
     let state = Arc::clone(state);
     let watcher = Watcher::start(config, &options, move |event| {
         if let WatchEvent::Failed(error) = &event {

@@ -34,9 +34,9 @@ use kernlink_dummylink::{DummyLinks, HostAddress, Link, Selection};
 use kernlink_iptables_restore::{Fake, Table};
 use kernlink_ipvs::Ipvs;
 use kernlink_proxier::DataPath;
+use kernlink_proxier::host::{self, LocalDetection};
 use kernlink_proxier::iptables_mode::{self, Proxier};
 use kernlink_proxier::ipvs_mode;
-use kernlink_proxier::netfilter::{self, LocalDetection};
 use kernlink_services::{
     Change, Family, Ingress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
 };
@@ -753,21 +753,21 @@ fn source_ranges_of_a_service_that_cannot_be_written_end_its_virtual_server() {
 }
 
 /// Sysctls that can be read, and not written.
-struct ReadOnly(netfilter::FakeSysctls);
+struct ReadOnly(host::FakeSysctls);
 
-impl netfilter::Sysctls for ReadOnly {
-    fn execute(&mut self, sysctls: &[netfilter::Sysctl]) -> Vec<Result<(), netfilter::SysctlError>> {
-        let refuse = |sysctl: &netfilter::Sysctl| {
-            Err(netfilter::SysctlError {
+impl host::Sysctls for ReadOnly {
+    fn execute(&mut self, sysctls: &[host::Sysctl]) -> Vec<Result<(), host::SysctlError>> {
+        let refuse = |sysctl: &host::Sysctl| {
+            Err(host::SysctlError {
                 verb: "write",
                 name: sysctl.name.clone(),
-                cause: netfilter::SysctlErrorCause::File(kernlink_netlink::Errno::EACCES),
+                cause: host::SysctlErrorCause::File(kernlink_netlink::Errno::EACCES),
             })
         };
         sysctls.iter().map(refuse).collect()
     }
 
-    fn read(&mut self, name: &str) -> Result<Option<String>, netfilter::SysctlError> {
+    fn read(&mut self, name: &str) -> Result<Option<String>, host::SysctlError> {
         self.0.read(name)
     }
 }
@@ -776,7 +776,7 @@ impl netfilter::Sysctls for ReadOnly {
 fn a_sysctl_that_cannot_be_written_does_not_keep_what_ipvs_mode_left() {
     let (_, shared, proxier) = iptables_after_ipvs();
     let mut kernel = proxier.into_kernel();
-    kernel.iptables().unwrap().sysctls = Box::new(ReadOnly(netfilter::FakeSysctls::default()));
+    kernel.iptables().unwrap().sysctls = Box::new(ReadOnly(host::FakeSysctls::default()));
     let mut proxier = all_modes::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
     for change in cluster() {
         proxier.change(SourceId(0), change);

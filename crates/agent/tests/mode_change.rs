@@ -30,7 +30,7 @@ use kernlink_iptables_restore::{
     Family as TablesFamily, Iptables, Operation as RulesOperation, Restore, Save, Table,
 };
 use kernlink_ipvs::{Ipvs, RealServer, RealServerKey, VirtualServerKey};
-use kernlink_proxier::netfilter::LocalDetection;
+use kernlink_proxier::host::LocalDetection;
 use kernlink_proxier::plan::Step;
 use kernlink_proxier::{DataPath, iptables_mode, ipvs_mode};
 use kernlink_services::{

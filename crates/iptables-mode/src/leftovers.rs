@@ -13,8 +13,9 @@
 //! them. So `KUBE-POSTROUTING` masquerades connections with such a source.
 
 use kernlink_dummylink::{DummyLinks, LinkName};
+use kernlink_host::IPVS_LINK;
 use kernlink_iptables_restore::{Rule, Ruleset, Table};
-use kernlink_netfilter::{IPVS_LINK, chain_name, comment_match};
+use kernlink_netfilter::{chain_name, comment_match};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, Jump};

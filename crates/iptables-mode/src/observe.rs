@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernlink_base::ErrorChain;
 use kernlink_engine::overlap::at_once;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
+use kernlink_host::flows::{Reading, read_flows};
+use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
-use kernlink_netfilter::flows::{Reading, read_flows};
 use kernlink_netfilter::{
-    CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, read_tables_of,
-    unreadable_rules, unreadable_table, unreadable_tables,
+    read_tables, read_tables_of, unreadable_rules, unreadable_table, unreadable_tables,
 };
 use kernlink_services::{Event, Family};
 

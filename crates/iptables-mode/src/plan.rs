@@ -7,9 +7,9 @@ mod services;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_host::CONNTRACK_BUCKETS;
+use kernlink_host::Sysctl;
 use kernlink_iptables_restore::{Edit, Operation as RulesOperation, Position, Rule, Table};
-use kernlink_netfilter::CONNTRACK_BUCKETS;
-use kernlink_netfilter::Sysctl;
 use kernlink_services::Family;
 
 use self::flows::plan_flows;

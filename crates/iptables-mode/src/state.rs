@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
+use kernlink_host::CONNTRACK_BUCKETS;
 use kernlink_iptables_restore::{ChainName, Rule, Table as RuleTable};
-use kernlink_netfilter::{CONNTRACK_BUCKETS, MissingExtensions};
+use kernlink_netfilter::MissingExtensions;
 use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
 use self::ports::PortObjects;

@@ -43,7 +43,7 @@ use kernlink_engine::data_path::{Class, DataPath};
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::plan::PlanBuilder;
 use kernlink_engine::schedule::Intervals;
-pub use kernlink_netfilter::DeleteFlows;
+pub use kernlink_host::DeleteFlows;
 pub use {
     kernlink_base::KernelRelease, kernlink_conntrack as conntrack, kernlink_dummylink as dummylink,
     kernlink_ipset as ipset, kernlink_iptables_restore as iptables_restore, kernlink_ipvs as ipvs,

@@ -12,12 +12,13 @@ use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_engine::overlap::at_once;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
+use kernlink_host::processors;
 use kernlink_ipset::{Element, Entry};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{
     Consistency, Ipvs, RealServerKey, RealServerSummary, Snapshot, SnapshotEntry, VirtualServerKey,
 };
-use kernlink_netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
+use kernlink_netfilter::{read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 use kernlink_services::{Event, Family};
 
 use super::error::Error;

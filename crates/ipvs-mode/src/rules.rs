@@ -17,7 +17,8 @@ use kernlink_iptables_restore::{
 };
 pub use kernlink_netfilter::Jump;
 use kernlink_netfilter::{
-    Extension, LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match, masquerade_sources,
+    Extension, LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, local_match, mark_match,
+    masquerade_sources,
 };
 use kernlink_services::{Family, FrontendKey, Protocol};
 
@@ -320,7 +321,7 @@ impl RuleInputs<'_> {
             None
         } else {
             let detection = &config.local_detection;
-            Some(detection.condition(self.family, self.pod_cidr, false))
+            Some(local_match(detection, self.family, self.pod_cidr, false))
         };
         let (lookup, condition) = match not_local {
             None => (Lookup::Destination, None),

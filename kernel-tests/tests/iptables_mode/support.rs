@@ -8,8 +8,8 @@ use kernlink_kernel_tests::expectations::on_node_of;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
 use kernlink_kubernetes::manifest;
+use kernlink_proxier::host::{Conntrack, LocalDetection};
 use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier, Synced};
-use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
 use kernlink_services::{Change, SourceId};
 
 /// kube-proxy's defaults for `node-a` of a cluster with the pods of [`Network`], without sysctls of connection tracking: all namespaces

@@ -14,6 +14,7 @@ use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_proxier::Runner;
 use kernlink_proxier::iptables_mode::watch::{WatchEvent, WatchOptions, Watcher};
 use kernlink_proxier::iptables_mode::{IptablesMode, Proxier, Synced};
+use kernlink_proxier::netfilter::rules_source;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::schedule::{Intervals, Schedule};
 use kernlink_services::{Family, SourceId};
@@ -33,7 +34,7 @@ struct Running {
 impl Running {
     /// Returns after the first sync.
     fn start(variant: Variant, proxier: Proxier) -> Self {
-        let options = WatchOptions::new(Family::ALL.map(|family| (family, variant)))
+        let options = WatchOptions::new(Family::ALL.map(|family| (family, rules_source(variant))))
             .with_check_interval(Duration::from_millis(200));
         let (sender, events) = mpsc::channel();
         let watcher = Watcher::start(&config(), &options, move |event| _ = sender.send(event)).unwrap();

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use kernlink_agent::all_modes::{Config, Kernel, Mode, Proxier};
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, wait_for_neighbour};
+use kernlink_proxier::host::LocalDetection;
 use kernlink_proxier::iptables_mode;
-use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_services::{Family, SourceId};
 
 use crate::clusters::WEB_PORTS;

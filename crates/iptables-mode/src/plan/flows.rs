@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_host::flows::Reading;
 use kernlink_iptables_restore::{Condition, Match, PortRange, Rule};
-use kernlink_netfilter::flows::Reading;
 use kernlink_services::{Family, ObjectName};
 
 use crate::IptablesMode;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use kernlink_engine::plan::{Needs, Subject};
-use kernlink_netfilter::DeleteFlows;
-use kernlink_netfilter::flows::Reading;
+use kernlink_host::DeleteFlows;
+use kernlink_host::flows::Reading;
 use kernlink_services::Family;
 
 use super::{Need, Planner};

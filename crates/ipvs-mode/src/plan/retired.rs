@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use kernlink_dummylink::Operation as LinkOperation;
 use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_host::flows::{DeleteFlows, FlowDestination};
 use kernlink_ipset::{Entry, Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{ChainName, Operation as RulesOperation, Restore, Ruleset, Table};
 use kernlink_ipvs::{Operation, Protocol, RealServerKey, VirtualServerKey};
-use kernlink_netfilter::flows::{DeleteFlows, FlowDestination};
 use kernlink_netfilter::{Jump, Owned, removal};
 use kernlink_services::Family;
 

@@ -23,11 +23,12 @@ use kernlink_base::KernelRelease;
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
+use kernlink_host::IPVS_LINK;
+use kernlink_host::flows::TrackedFlows;
 use kernlink_ipset::{Entry, Set};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{Ipvs, Timeouts, VirtualServerKey};
-use kernlink_netfilter::flows::TrackedFlows;
-use kernlink_netfilter::{IPVS_LINK, MissingExtensions};
+use kernlink_netfilter::MissingExtensions;
 use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
 
 pub(super) use self::chains::{Chains, Interim, ObservedRules};

@@ -12,8 +12,8 @@ use std::time::Instant;
 use kernlink_engine::Backoff;
 use kernlink_engine::data_path::Class;
 use kernlink_engine::table::Table;
+use kernlink_host::flows::TrackedFlows;
 use kernlink_iptables_restore::Table as RulesTable;
-use kernlink_netfilter::flows::TrackedFlows;
 use kernlink_services::{
     Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, Protocol, ServicePortId, Services,
 };

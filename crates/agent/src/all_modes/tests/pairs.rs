@@ -7,9 +7,9 @@ mod tracer;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
 use kernlink_proxier::ipvs_mode::ipvs::{ConnectionCounts, RealServer};
-use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::retire::{Leftovers, Removed, Retire, remove_all};
 use kernlink_services::{Ingress, ObjectName, Protocol, ServiceType};
 use kernlink_userspace::data_path as userspace;

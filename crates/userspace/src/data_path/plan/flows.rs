@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kernlink_engine::Subject;
 use kernlink_engine::plan::Needs;
-use kernlink_netfilter::flows::Reading;
+use kernlink_host::flows::Reading;
 use kernlink_services::Family;
 
 use super::rules::Written;

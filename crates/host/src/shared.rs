@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kernlink_conntrack::{self as conntrack, Conntrack, Filter, Flows};
 use kernlink_dummylink::{self as link, DummyLinks, HostAddress, Link, Selection};
 use kernlink_engine::contract::Calls;
-use kernlink_iptables_restore::{self as rules, Iptables, Refused, RefusedKind, Ruleset, Save};
 use kernlink_netlink::Errno;
 
-use crate::sysctls::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
+use super::sysctls::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
 
 /// Why a call with a fault fails.
 const FAULT: &str = "a fault of the contract";
@@ -78,42 +77,6 @@ impl<T> Shared<T> {
             self.calls.change(operation, one, || refused(operation), &unknown)
         };
         operations.iter().map(each).collect()
-    }
-}
-
-impl<T: Iptables> Iptables for Shared<T> {
-    fn execute(&mut self, operations: &[rules::Operation]) -> Vec<Result<(), rules::Error>> {
-        let execute = |fake: &mut T, operations: &[rules::Operation]| fake.execute(operations);
-        self.execute_each(operations, execute, refused_rules, || {
-            rules::Error::OutcomeMissing
-        })
-    }
-
-    fn save(&mut self, request: &Save) -> Result<Ruleset, rules::Error> {
-        let failed = || rules::Error::custom("save", FAULT);
-        self.calls
-            .read(&format!("{request:?}"), || self.lock().save(request), failed)
-    }
-}
-
-/// The refusal of the first edit of an input.
-fn refused_rules(operation: &rules::Operation) -> rules::Error {
-    let edit = match operation {
-        rules::Operation::Restore(restore) => restore
-            .tables()
-            .find_map(|(table, edits)| Some((table, edits.first()?.clone()))),
-        _ => None,
-    };
-    match edit {
-        Some((table, edit)) => rules::Error::Refused {
-            tool: "iptables-restore".into(),
-            refused: Box::new(Refused::Edit { table, edit }),
-            kind: RefusedKind::Other,
-            text: FAULT.into(),
-            status: Some(1),
-            applied: Vec::new(),
-        },
-        None => rules::Error::custom(operation.to_string(), FAULT),
     }
 }
 

@@ -69,14 +69,14 @@ impl Watcher {
         options: &WatchOptions,
         mut notify: impl FnMut(WatchEvent<C::Key>) + Send + 'static,
     ) -> Result<Self, WatchError> {
-        let Watched { link, chains, key } = config.watched()?;
+        let Watched { link, tables, key } = config.watched()?;
         let failed = |error: io::Error| WatchError::Thread {
             call: "start",
             kind: error.kind(),
         };
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let mut sources = Sources {
-            changes: Changes::new(link, chains, options),
+            changes: Changes::new(link, tables, options),
             links: Source::default(),
             rules: Source::default(),
             needs_rules: options

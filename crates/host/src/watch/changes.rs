@@ -5,13 +5,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{AddressKey, Event as LinkEvent, HostAddress, LinkName, Snapshot};
-use kernlink_iptables_restore::Table;
 use kernlink_netlink::Event as RulesEvent;
 use kernlink_netlink::nftables::{Change, Notification};
 use kernlink_services::Family;
 
 use super::pace::Pace;
-use super::{Changed, RulesSource, WatchEvent, WatchOptions};
+use super::{Changed, RulesSource, WatchEvent, WatchOptions, WatchedTable};
 
 /// How many full listings and readings of tables may follow each other, and how often more of them follow.
 const BURST: u32 = 10;
@@ -32,8 +31,8 @@ pub(super) struct Changes {
     addresses: Pace,
     node_addresses: Pace,
     rules: Vec<WatchedFamily>,
-    /// The chains whose changes require that the tables are read.
-    chains: Vec<(Table, Box<str>)>,
+    /// The tables whose changes require that they are read.
+    tables: Vec<WatchedTable>,
     /// Whether nf_tables sends notifications.
     has_rules_events: bool,
     /// How often rules without events are read.
@@ -53,11 +52,7 @@ struct WatchedFamily {
 }
 
 impl Changes {
-    pub(super) fn new(
-        link: Option<LinkName>,
-        chains: Vec<(Table, Box<str>)>,
-        options: &WatchOptions,
-    ) -> Self {
+    pub(super) fn new(link: Option<LinkName>, tables: Vec<WatchedTable>, options: &WatchOptions) -> Self {
         let paced = || Pace::new(BURST, REFILL);
         let unlimited = || Pace::new(1, Duration::ZERO);
         let families = options.rules.iter().map(|(family, source)| WatchedFamily {
@@ -76,7 +71,7 @@ impl Changes {
             addresses: unlimited(),
             node_addresses: unlimited(),
             rules: families.collect(),
-            chains,
+            tables,
             has_rules_events: false,
             check_interval: options.check_interval,
         }
@@ -160,7 +155,7 @@ impl Changes {
             match event {
                 RulesEvent::Notification(Notification::Change(change)) => {
                     rules.is_changed |=
-                        family(change) == Some(rules.family) && is_relevant_change(change, &self.chains);
+                        family(change) == Some(rules.family) && is_relevant_change(change, &self.tables);
                 }
                 // All changes of a transaction precede it.
                 RulesEvent::Notification(Notification::Generation(_)) => {
@@ -261,15 +256,13 @@ fn check_after(interval: Duration, now: Instant) -> Option<Instant> {
     now.checked_add(interval).filter(|check| *check > now)
 }
 
-/// Whether a change may concern one of these chains: it was changed, or its table was added or deleted.
-fn is_relevant_change(change: &Change, chains: &[(Table, Box<str>)]) -> bool {
-    let mut chains = chains
-        .iter()
-        .filter(|(table, _)| *table.as_str() == *change.table);
-    match &change.chain {
-        None => chains.next().is_some(),
-        Some(changed) => chains.any(|(_, chain)| chain == changed),
-    }
+/// Whether a change may concern one of these tables: the table was added or deleted, or a watched chain of it was changed.
+fn is_relevant_change(change: &Change, tables: &[WatchedTable]) -> bool {
+    let mut tables = tables.iter().filter(|table| table.name == change.table);
+    tables.any(|table| match (&change.chain, &table.chains) {
+        (None, _) | (_, None) => true,
+        (Some(changed), Some(chains)) => chains.contains(changed),
+    })
 }
 
 #[cfg(test)]

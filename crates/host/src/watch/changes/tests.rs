@@ -1,5 +1,4 @@
 use kernlink_dummylink::{Link, LinkAddress};
-use kernlink_iptables_restore::Variant;
 use kernlink_netlink::nftables::Generation;
 
 use super::*;
@@ -26,21 +25,17 @@ fn key(address: &str) -> Changed {
 }
 
 /// Owned and built-in chains.
-fn chains() -> Vec<(Table, Box<str>)> {
-    let chains = [
-        (Table::Nat, "KUBE-SERVICES"),
-        (Table::Nat, "PREROUTING"),
-        (Table::Nat, "OUTPUT"),
-        (Table::Filter, "KUBE-FORWARD"),
-        (Table::Filter, "INPUT"),
-    ];
-    chains.map(|(table, chain)| (table, chain.into())).into()
+fn tables() -> Vec<WatchedTable> {
+    vec![
+        WatchedTable::new("nat").with_chains(["KUBE-SERVICES", "PREROUTING", "OUTPUT"]),
+        WatchedTable::new("filter").with_chains(["KUBE-FORWARD", "INPUT"]),
+    ]
 }
 
 /// A node with an address on `eth0` (2), and the dummy link (7); rules of both families in nftables.
 fn changes() -> Changes {
-    let variants = Family::ALL.map(|family| (family, Variant::Nft));
-    let mut changes = Changes::new(Some(name("kube-ipvs0")), chains(), &WatchOptions::new(variants));
+    let sources = Family::ALL.map(|family| (family, RulesSource::Events));
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), tables(), &WatchOptions::new(sources));
     let mut snapshot = Snapshot::default();
     snapshot.links = vec![link(2, "eth0"), link(7, "kube-ipvs0")];
     snapshot.addresses = vec![
@@ -90,7 +85,7 @@ fn own_additions_need_nothing() {
         LinkEvent::AddressChanged(address(7, "kube-ipvs0", "10.96.0.9")),
     ];
     assert_eq!(after(&events), None);
-    let mut without_link = Changes::new(Some(name("kube-ipvs0")), chains(), &WatchOptions::new([]));
+    let mut without_link = Changes::new(Some(name("kube-ipvs0")), tables(), &WatchOptions::new([]));
     without_link.on_link_event(&events[0], Instant::now());
     assert_eq!(without_link.next(), None);
 }
@@ -198,6 +193,35 @@ fn a_transaction_that_changes_owned_or_built_in_chains_needs_the_tables_of_its_f
 }
 
 #[test]
+fn every_chain_of_a_table_that_is_watched_as_a_whole_is_relevant() {
+    let options = WatchOptions::new([(Family::Ipv4, RulesSource::Events)]);
+    let tables = vec![WatchedTable::new("kube-proxy")];
+    let mut changes = Changes::new(None, tables, &options);
+    let now = Instant::now();
+    changes.set_rules_events(true, now);
+    for event in [
+        change(2, "nat", None),
+        change(2, "nat", Some("services")),
+        change(10, "kube-proxy", None),
+    ] {
+        changes.on_rules_event(&event, now);
+        changes.on_rules_event(&generation(), now);
+        assert_eq!(changes.next(), None, "{event:?}");
+    }
+    let mut now = now;
+    for chain in [None, Some("services")] {
+        changes.on_rules_event(&change(2, "kube-proxy", chain), now);
+        changes.on_rules_event(&generation(), now);
+        now = changes.next().unwrap();
+        assert_eq!(
+            changes.take(now),
+            recheck([Changed::Rules(Family::Ipv4)]),
+            "{chain:?}"
+        );
+    }
+}
+
+#[test]
 fn lost_notifications_need_all_tables() {
     let mut changes = changes();
     changes.on_rules_event(&RulesEvent::Overrun, Instant::now());
@@ -227,8 +251,11 @@ fn tables_that_change_all_the_time_are_read_at_most_every_ten_seconds() {
 #[test]
 fn legacy_tables_are_read_at_intervals() {
     let interval = Duration::from_secs(5);
-    let variants = [(Family::Ipv4, Variant::Legacy), (Family::Ipv6, Variant::Nft)];
-    let mut changes = Changes::new(Some(name("kube-ipvs0")), chains(), &WatchOptions::new(variants));
+    let sources = [
+        (Family::Ipv4, RulesSource::Checks),
+        (Family::Ipv6, RulesSource::Events),
+    ];
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), tables(), &WatchOptions::new(sources));
     let now = Instant::now();
     changes.set_rules_events(true, now);
     for number in 1..4 {
@@ -248,8 +275,8 @@ fn legacy_tables_are_read_at_intervals() {
         changes.take(now + interval),
         recheck([Changed::Rules(Family::Ipv4)])
     );
-    let options = WatchOptions::new(variants).with_check_interval(Duration::ZERO);
-    let mut changes = Changes::new(Some(name("kube-ipvs0")), chains(), &options);
+    let options = WatchOptions::new(sources).with_check_interval(Duration::ZERO);
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), tables(), &options);
     changes.set_rules_events(false, now);
     assert_eq!(changes.next(), None);
 }

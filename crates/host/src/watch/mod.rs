@@ -10,7 +10,6 @@ use std::fmt;
 use std::time::Duration;
 
 use kernlink_dummylink::{AddressKey, LinkName};
-use kernlink_iptables_restore::{Client, Table, Variant};
 use kernlink_services::Family;
 
 pub use self::watcher::{WatchError, Watcher};
@@ -58,11 +57,40 @@ pub trait Watchable {
 pub struct Watched<K> {
     /// The link to which the data path binds addresses: its removal, and that of its addresses. `None`: it binds none.
     pub link: Option<LinkName>,
-    /// The chains whose changes are noticed. A chain that the data path changes often should not be in the list: its own changes are noticed
-    /// too.
-    pub chains: Vec<(Table, Box<str>)>,
+    /// The tables whose changes are noticed, those of iptables too: each of them exists once in each family.
+    pub tables: Vec<WatchedTable>,
     /// The object to read again after a change.
     pub key: Box<dyn Fn(Changed) -> K + Send>,
+}
+
+/// A table of nf_tables or of iptables of which changes are noticed: that it was added or deleted, and changes of its chains and their rules.
+/// Changes of sets, maps and their elements are not noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WatchedTable {
+    /// Its name.
+    pub name: Box<str>,
+    /// The chains whose changes are noticed; `None`: all of them. A chain that the data path changes often should not be in the list: its own
+    /// changes are noticed too.
+    pub chains: Option<Vec<Box<str>>>,
+}
+
+impl WatchedTable {
+    /// A table with all of its chains.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            chains: None,
+        }
+    }
+
+    /// The same table with these chains only.
+    #[must_use]
+    pub fn with_chains<C: Into<Box<str>>>(mut self, chains: impl IntoIterator<Item = C>) -> Self {
+        self.chains = Some(chains.into_iter().map(Into::into).collect());
+        self
+    }
 }
 
 /// What may have changed.
@@ -72,7 +100,7 @@ pub enum Changed {
     Address(AddressKey),
     /// Addresses of the node were added or removed.
     NodeAddresses,
-    /// A chain of a family, or a whole table, was changed.
+    /// A watched table of a family, or a chain in one, was changed.
     Rules(Family),
 }
 
@@ -80,12 +108,12 @@ impl<K: 'static> Watched<K> {
     /// The objects of a data path.
     pub fn new(
         link: Option<LinkName>,
-        chains: Vec<(Table, Box<str>)>,
+        tables: Vec<WatchedTable>,
         key: impl Fn(Changed) -> K + Send + 'static,
     ) -> Self {
         Self {
             link,
-            chains,
+            tables,
             key: Box::new(key),
         }
     }
@@ -94,7 +122,7 @@ impl<K: 'static> Watched<K> {
     #[must_use]
     pub fn map<L: 'static>(self, key: impl Fn(K) -> L + Send + 'static) -> Watched<L> {
         let inner = self.key;
-        Watched::new(self.link, self.chains, move |changed| key(inner(changed)))
+        Watched::new(self.link, self.tables, move |changed| key(inner(changed)))
     }
 }
 
@@ -102,7 +130,7 @@ impl<K> fmt::Debug for Watched<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watched")
             .field("link", &self.link)
-            .field("chains", &self.chains)
+            .field("tables", &self.tables)
             .finish_non_exhaustive()
     }
 }
@@ -110,9 +138,9 @@ impl<K> fmt::Debug for Watched<K> {
 /// How changes of the rules of a family are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulesSource {
-    /// By notifications of nf_tables, for the variant nft.
+    /// By notifications of nf_tables: for its tables, and for those of iptables in the variant nft.
     Events,
-    /// By reading the tables at intervals, for the legacy variant.
+    /// By reading the tables at intervals: for iptables in the legacy variant.
     Checks,
 }
 
@@ -129,31 +157,14 @@ pub struct WatchOptions {
 }
 
 impl WatchOptions {
-    /// The options for rules of these variants.
+    /// The options for rules of these families, whose changes are noticed in these ways. Those of `nft`'s tables by
+    /// [`Events`](RulesSource::Events).
     #[must_use]
-    pub fn new(variants: impl IntoIterator<Item = (Family, Variant)>) -> Self {
-        let source = |variant| match variant {
-            Variant::Nft => RulesSource::Events,
-            Variant::Legacy => RulesSource::Checks,
-        };
-        let variants = variants.into_iter();
+    pub fn new(sources: impl IntoIterator<Item = (Family, RulesSource)>) -> Self {
         Self {
-            rules: variants
-                .map(|(family, variant)| (family, source(variant)))
-                .collect(),
+            rules: sources.into_iter().collect(),
             check_interval: Duration::from_secs(5),
         }
-    }
-
-    /// The options for the variant that the iptables tools of this host have, for these families. A family without tools is not watched.
-    #[must_use]
-    pub fn detect(families: impl IntoIterator<Item = Family>) -> Self {
-        let mut client = Client::new();
-        let variants = families.into_iter().filter_map(|family| {
-            let version = client.version(family).ok()?;
-            Some((family, version.variant))
-        });
-        Self::new(variants)
     }
 
     /// Sets how often tables without events are read; 0 is never.
