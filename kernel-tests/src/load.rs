@@ -104,10 +104,11 @@ impl Load {
         (self.served(), failures)
     }
 
-    /// Stops all clients, which must all have been served.
+    /// Stops all clients, which must all have been served. Returns the number of connections.
     ///
     /// # Panics
     /// If a connection was not served.
+    #[allow(clippy::must_use_candidate, reason = "the number is information")]
     pub fn assert_all_served(self) -> u64 {
         let (served, failures) = self.stop();
         assert!(

@@ -391,7 +391,7 @@ impl Connection {
             Protocol::Tcp => {
                 let stream = TcpStream::connect_timeout(&target, timeout)?;
                 stream.set_read_timeout(Some(timeout))?;
-                SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+                reset_on_close(&stream)?;
                 Socket::Tcp(stream)
             }
             Protocol::Udp => {
@@ -495,6 +495,15 @@ impl Connection {
             Socket::Udp(socket) => socket.local_addr(),
         }
     }
+}
+
+/// Makes a TCP connection end with a reset when it is closed: neither side keeps it.
+///
+/// # Errors
+///
+/// As the socket.
+pub fn reset_on_close(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }
 
 /// Repeats a receive after `EINTR`: the kernel does not restart a receive with a timeout after a signal or a debugger's stop.
