@@ -8,7 +8,7 @@ use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
 use kernlink_nftables::{
-    Chain, Element, Elements, Error as TableError, Expression, Nftables, Policy, Rule, Set, SetFlags,
+    Chain, Element, Elements, Error as TableError, Expression, NatFlags, Nftables, Policy, Rule, Set, SetFlags,
     TableFlags, TableKey, Value,
 };
 use kernlink_services::{Event, Family};
@@ -140,8 +140,21 @@ fn is_same_rule(rule: &Rule, expected: &Rule) -> bool {
             .all(|(a, b)| is_same_expression(a, b))
 }
 
+/// The kernel adds the ends of ranges and their flags to a translation.
 fn is_same_expression(expression: &Expression, expected: &Expression) -> bool {
-    expression == expected
+    let (Expression::Nat(nat), Expression::Nat(expected)) = (expression, expected) else {
+        return expression == expected;
+    };
+    let mut expected = expected.clone();
+    expected.last_address = expected.last_address.or(expected.address);
+    expected.last_port = expected.last_port.or(expected.port);
+    if expected.address.is_some() {
+        expected.flags |= NatFlags::MAP_ADDRESSES;
+    }
+    if expected.port.is_some() {
+        expected.flags |= NatFlags::PORTS_SPECIFIED;
+    }
+    *nat == expected
 }
 
 fn is_same_set(known: &Set, set: &Set) -> bool {
