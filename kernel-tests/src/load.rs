@@ -139,7 +139,22 @@ impl Drop for Load {
     }
 }
 
+/// A UDP client asks again on the same flow, as every UDP client has to: a flow whose endpoint leaves is deleted, and a reply that is under way
+/// then is lost.
 fn ask(protocol: Protocol, target: SocketAddr) -> io::Result<()> {
-    let mut connection = Connection::open_briefly(TIMEOUT, protocol, target)?;
-    connection.ask().map(drop)
+    let (timeout, attempts) = match protocol {
+        Protocol::Tcp => (TIMEOUT, 1),
+        Protocol::Udp => (TIMEOUT / 30, 30),
+    };
+    let mut connection = Connection::open_briefly(timeout, protocol, target)?;
+    let mut answer = connection.ask();
+    for _ in 1..attempts {
+        match answer {
+            Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind()) => {
+                answer = connection.ask();
+            }
+            _ => break,
+        }
+    }
+    answer.map(drop)
 }

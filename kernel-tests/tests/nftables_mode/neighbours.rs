@@ -58,8 +58,17 @@ const FOREIGN: &str = "table inet firewall {
     chain input { type filter hook input priority 10; policy accept; ip saddr @blocked drop; tcp dport vmap @ports; }
     chain prerouting { type nat hook prerouting priority -90; tcp dport 9999 redirect to :9998; }
 }
-table ip6 other { chain a { counter; } }
-table arp third { chain b { type filter hook input priority 0; arp operation request accept; } }
+table ip6 other {
+    chain a {
+        counter
+    }
+}
+table arp third {
+    chain b {
+        type filter hook input priority 0; policy accept;
+        arp operation request accept
+    }
+}
 ";
 
 #[test]
@@ -158,6 +167,7 @@ fn a_program_that_writes_its_own_table_all_the_time_and_changes_of_services_do_n
             writer.join().unwrap()
         });
         assert!(written > 0);
+        change(&mut proxier, &web(&[(0, "node-a")]));
         for (_, protocol, target) in targets(cluster_ips(1)) {
             ask_many(&network.client, protocol, target, 10).assert_balanced(&["pod0"], 0);
         }
