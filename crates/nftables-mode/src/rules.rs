@@ -504,10 +504,10 @@ impl Builder<'_> {
                     self.rule(balance.clone(), vec![Self::jump(attempt.clone())]);
                 }
                 // Down to the class 0: a packet may have met the class before a change, and the endpoints after it.
-                if let Some(fewer) = bits.checked_sub(1) {
+                for fewer in (0..bits).rev() {
                     self.rule(
                         balance.clone(),
-                        vec![Self::goto(format!("{prefix}balance-{fewer}"))],
+                        vec![Self::jump(format!("{prefix}try-{fewer}"))],
                     );
                 }
             }

@@ -374,7 +374,10 @@ impl Fake {
                         self.sequence = self.sequence.wrapping_add(1);
                         self.sequence.wrapping_sub(1)
                     }
-                    _ => self.next_random(),
+                    _ => match self.fixed_random {
+                        Some(number) => u64::from(number),
+                        None => self.next_random(),
+                    },
                 };
                 let number = (number % u64::from(generator.modulus.max(1))) as u32;
                 let number = number.wrapping_add(generator.offset);
