@@ -34,7 +34,7 @@ impl Host for Node {
     }
 
     fn served(&self, requests: &[Request]) -> Vec<BTreeSet<SocketAddr>> {
-        requests.iter().map(|request| Node::served(self, request)).collect()
+        Node::served(self, requests)
     }
 
     fn damage(&self, random: &mut Random) -> String {

@@ -240,17 +240,25 @@ impl Node {
         ruleset.to_string()
     }
 
-    /// The endpoints that a new connection may reach; none if it may be refused.
-    pub(crate) fn served(&self, request: &Request) -> BTreeSet<SocketAddr> {
+    /// For each request the endpoints that a new connection may reach; none if it may be refused.
+    pub(crate) fn served(&self, requests: &[Request]) -> Vec<BTreeSet<SocketAddr>> {
+        // A copy: the evaluation adds clients of Services with session affinity.
+        let mut fake = self.tables.0.lock().clone();
+        requests.iter().map(|request| self.served_by(&mut fake, request)).collect()
+    }
+
+    fn served_by(&self, fake: &mut Fake, request: &Request) -> BTreeSet<SocketAddr> {
+        let clients = self.table(request.frontend.family()).map(|table| table.set("affinity-clients"));
         let mut served = BTreeSet::new();
         // Endpoints of the contract are few: these are all indices, each as the first choice.
-        for number in 0..16 {
-            // A copy: the evaluation adds clients of Services with session affinity.
-            let mut fake = self.tables.0.lock().clone();
+        for number in 0..8 {
             fake.set_random(Some(number));
-            match connect(&mut fake, request) {
+            match connect(fake, request) {
                 Some(endpoint) => _ = served.insert(endpoint),
                 None => return BTreeSet::new(),
+            }
+            if let Some(clients) = &clients {
+                fake.apply(&[Operation::flush_set(clients.clone())]).unwrap();
             }
         }
         served
