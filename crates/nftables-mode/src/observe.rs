@@ -141,7 +141,16 @@ fn is_same_rule(rule: &Rule, expected: &Rule) -> bool {
 }
 
 fn is_same_expression(expression: &Expression, expected: &Expression) -> bool {
-    expression == expected
+    match (expression, expected) {
+        // The kernel returns the last address and port, which are the first ones, and that both are given.
+        (Expression::Nat(nat), Expression::Nat(expected)) => {
+            (nat.kind, nat.family, nat.address, nat.port)
+                == (expected.kind, expected.family, expected.address, expected.port)
+                && nat.last_address.is_none_or(|last| nat.address == Some(last))
+                && nat.last_port.is_none_or(|last| nat.port == Some(last))
+        }
+        _ => expression == expected,
+    }
 }
 
 fn is_same_set(known: &Set, set: &Set) -> bool {

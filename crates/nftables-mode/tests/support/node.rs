@@ -8,8 +8,8 @@ use kernlink_engine::contract::{Calls, Client, Random, Request};
 use kernlink_host::{FakeSysctls, Shared};
 use kernlink_nftables::{
     BaseChain, Chain, ChainType, Element, ElementIter, Elements, Error, Fake, Flowtable, Hook, ItemKey,
-    Nftables, Object, Operation, Packet, PacketFate, Rule, RuleBuilder, Set, SetKey, Table, TableFamily, TableKey,
-    Value, Verdict,
+    Nftables, Object, Operation, Packet, PacketFate, Rule, RuleBuilder, Set, SetKey, Table, TableFamily,
+    TableKey, Value, Verdict,
 };
 use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
 use kernlink_nftables_mode::{Config, Kernel};
@@ -30,7 +30,10 @@ fn refused(transaction: &[Operation]) -> Vec<Result<(), Error>> {
     // The kernel names an element, if the operation has any.
     let mut fake = Fake::new();
     let outcomes = fake.execute(transaction);
-    if outcomes.iter().any(|outcome| matches!(outcome, Err(Error::Refused { .. }))) {
+    if outcomes
+        .iter()
+        .any(|outcome| matches!(outcome, Err(Error::Refused { .. })))
+    {
         let mut is_first = true;
         return outcomes
             .into_iter()
@@ -54,7 +57,11 @@ impl Nftables for SharedTables {
     fn execute_at(&mut self, generation: Option<u32>, transaction: &[Operation]) -> Vec<Result<(), Error>> {
         let execute = || {
             let outcomes = self.0.lock().execute_at(generation, transaction);
-            if outcomes.iter().all(Result::is_ok) { Ok(()) } else { Err(Failed(outcomes)) }
+            if outcomes.iter().all(Result::is_ok) {
+                Ok(())
+            } else {
+                Err(Failed(outcomes))
+            }
         };
         let unknown = || {
             let source = kernlink_netlink::Error::TimedOut;
@@ -62,7 +69,11 @@ impl Nftables for SharedTables {
         };
         let text: Vec<String> = transaction.iter().take(3).map(ToString::to_string).collect();
         let text = format!("{} operations: {}", transaction.len(), text.join("; "));
-        match self.0.calls().change(&text, execute, || Failed(refused(transaction)), unknown) {
+        match self
+            .0
+            .calls()
+            .change(&text, execute, || Failed(refused(transaction)), unknown)
+        {
             Ok(()) => vec![Ok(()); transaction.len()],
             Err(Failed(outcomes)) => outcomes,
         }
@@ -93,8 +104,16 @@ impl Nftables for SharedTables {
     }
 
     fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
-        let read = || self.0.lock().elements(set)?.collect::<Result<Vec<Element>, Error>>();
-        let elements = self.0.calls().read(&format!("elements of {set}"), read, || fault("list elements"))?;
+        let read = || {
+            self.0
+                .lock()
+                .elements(set)?
+                .collect::<Result<Vec<Element>, Error>>()
+        };
+        let elements = self
+            .0
+            .calls()
+            .read(&format!("elements of {set}"), read, || fault("list elements"))?;
         Ok(Box::new(elements.into_iter().map(Ok)))
     }
 
@@ -126,7 +145,11 @@ pub(crate) fn foreign() -> Vec<Operation> {
     let table = TableKey::new(TableFamily::Inet, "foreign");
     let chain = Chain::new(table.chain("input")).with_base(BaseChain::new(ChainType::Filter, Hook::Input, 0));
     let rule = Rule::new(table.chain("input"), Vec::new());
-    vec![Operation::add(Table::new(table)), Operation::add(chain), Operation::add(rule)]
+    vec![
+        Operation::add(Table::new(table)),
+        Operation::add(chain),
+        Operation::add(rule),
+    ]
 }
 
 /// The configuration that the contract requires.
@@ -167,13 +190,24 @@ impl Node {
     pub(crate) fn table(&self, family: Family) -> Option<TableKey> {
         let mut fake = self.tables.0.lock();
         let tables = [TABLE, SECOND_TABLE].map(|name| TableKey::new(family, name));
-        tables.into_iter().find(|table| fake.chains(table).unwrap().iter().any(|chain| chain.base.is_some()))
+        tables.into_iter().find(|table| {
+            fake.chains(table)
+                .unwrap()
+                .iter()
+                .any(|chain| chain.base.is_some())
+        })
     }
 
     /// The elements of a set of the table that packets reach.
     pub(crate) fn elements(&self, family: Family, set: &str) -> Vec<Element> {
-        let Some(table) = self.table(family) else { return Vec::new() };
-        self.tables.0.lock().list_elements(&table.set(set)).unwrap_or_default()
+        let Some(table) = self.table(family) else {
+            return Vec::new();
+        };
+        self.tables
+            .0
+            .lock()
+            .list_elements(&table.set(set))
+            .unwrap_or_default()
     }
 
     /// What is the same for equal Services: without the number of the table, indices of endpoints, numbers of service ports, rules for session
@@ -182,7 +216,10 @@ impl Node {
         let mut lines = Vec::new();
         for family in Family::ALL {
             let all = self.tables.0.lock().tables(Some(family.into())).unwrap();
-            let all = all.iter().filter(|table| [TABLE, SECOND_TABLE].contains(&&*table.key.name)).count();
+            let all = all
+                .iter()
+                .filter(|table| [TABLE, SECOND_TABLE].contains(&&*table.key.name))
+                .count();
             lines.push(format!("{family}: {all} tables"));
             let Some(table) = self.table(family) else { continue };
             let mut fake = self.tables.0.lock();
@@ -194,7 +231,12 @@ impl Node {
             }
             for rule in fake.rules(&table, None).unwrap() {
                 if !is_affinity(&rule.chain.name) {
-                    lines.push(format!("rule {} {:?} {:?}", rule.chain.name, rule.expressions, rule.comment()));
+                    lines.push(format!(
+                        "rule {} {:?} {:?}",
+                        rule.chain.name,
+                        rule.expressions,
+                        rule.comment()
+                    ));
                 }
             }
             let sets = fake.sets(&table).unwrap();
@@ -208,8 +250,7 @@ impl Node {
                 let mut elements = Vec::new();
                 for element in fake.list_elements(&set.key).unwrap() {
                     let key = element.key.as_bytes();
-                    let has_index = set.key.name.ends_with("endpoints")
-                        && set.is_map();
+                    let has_index = set.key.name.ends_with("endpoints") && set.is_map();
                     let key = if has_index { &key[..key.len() - 4] } else { key };
                     let mut value = format!("{:?}", element.data);
                     if &*set.key.name == "affinity-pools" {
@@ -222,7 +263,10 @@ impl Node {
             }
             for pool in pools {
                 if let Some(kernlink_nftables::Data::Value(value)) = &pool.data {
-                    numbers.entry(value.as_bytes().to_vec()).or_default().push(pool.key.to_string());
+                    numbers
+                        .entry(value.as_bytes().to_vec())
+                        .or_default()
+                        .push(pool.key.to_string());
                 }
             }
             let mut groups: Vec<Vec<String>> = numbers.into_values().collect();
@@ -236,7 +280,9 @@ impl Node {
     pub(crate) fn foreign(&self) -> String {
         let mut fake = self.tables.0.lock();
         let mut ruleset = fake.ruleset().unwrap();
-        ruleset.tables.retain(|table| ![TABLE, SECOND_TABLE].contains(&&*table.table.key.name));
+        ruleset
+            .tables
+            .retain(|table| ![TABLE, SECOND_TABLE].contains(&&*table.table.key.name));
         ruleset.to_string()
     }
 
@@ -244,11 +290,16 @@ impl Node {
     pub(crate) fn served(&self, requests: &[Request]) -> Vec<BTreeSet<SocketAddr>> {
         // A copy: the evaluation adds clients of Services with session affinity.
         let mut fake = self.tables.0.lock().clone();
-        requests.iter().map(|request| self.served_by(&mut fake, request)).collect()
+        requests
+            .iter()
+            .map(|request| self.served_by(&mut fake, request))
+            .collect()
     }
 
     fn served_by(&self, fake: &mut Fake, request: &Request) -> BTreeSet<SocketAddr> {
-        let clients = self.table(request.frontend.family()).map(|table| table.set("affinity-clients"));
+        let clients = self
+            .table(request.frontend.family())
+            .map(|table| table.set("affinity-clients"));
         let mut served = BTreeSet::new();
         // Endpoints of the contract are few: these are all indices, each as the first choice.
         for number in 0..8 {
@@ -267,7 +318,9 @@ impl Node {
     /// Removes or changes an object, as another program may do it.
     pub(crate) fn damage(&self, random: &mut Random) -> String {
         let family = random.choose(Family::ALL.into()).unwrap();
-        let Some(table) = self.table(family) else { return String::new() };
+        let Some(table) = self.table(family) else {
+            return String::new();
+        };
         let mut fake = self.tables.0.lock();
         let sets: Vec<Set> = fake.sets(&table).unwrap();
         let mut elements: Vec<(Set, Element)> = Vec::new();
@@ -277,7 +330,10 @@ impl Node {
         }
         let mut element = || random.choose(elements.clone());
         let delete = |set: &Set, element: &Element| {
-            Operation::delete(ItemKey::Elements(Elements::new(set.key.clone(), [element.key_only()])))
+            Operation::delete(ItemKey::Elements(Elements::new(
+                set.key.clone(),
+                [element.key_only()],
+            )))
         };
         let operations = match element() {
             Some((set, element)) if random.chance(50) => match random.below(3) {
@@ -289,7 +345,10 @@ impl Node {
                         bytes[0] ^= 1;
                         *value = Value::new(&bytes);
                     }
-                    vec![delete(&set, &element), Operation::add(Elements::new(set.key, [changed]))]
+                    vec![
+                        delete(&set, &element),
+                        Operation::add(Elements::new(set.key, [changed])),
+                    ]
                 }
                 _ => {
                     let mut bytes = element.key.as_bytes().to_vec();
@@ -308,7 +367,12 @@ impl Node {
                         let key = kernlink_nftables::RuleKey::new(rule.chain.clone(), rule.handle.unwrap());
                         vec![Operation::delete(key)]
                     }
-                    1 => vec![Operation::add(RuleBuilder::new(table.chain("services")).verdict(Verdict::Drop).build().unwrap())],
+                    1 => vec![Operation::add(
+                        RuleBuilder::new(table.chain("services"))
+                            .verdict(Verdict::Drop)
+                            .build()
+                            .unwrap(),
+                    )],
                     2 => vec![Operation::flush_chain(random.choose(rules).unwrap().chain)],
                     _ => vec![Operation::delete(table)],
                 }
@@ -356,4 +420,3 @@ pub(crate) fn connect(fake: &mut Fake, request: &Request) -> Option<SocketAddr> 
     let is_translated = packet.status & DNAT != 0;
     is_translated.then(|| SocketAddr::new(packet.destination, packet.destination_port))
 }
-
