@@ -15,7 +15,7 @@ use kernlink_services::{Family, HealthCheck};
 use kernlink_userspace::AllStats;
 use kernlink_userspace::data_path::metrics;
 
-use crate::all_modes::{AllModes, Config};
+use crate::all_modes::{AllModes, Config, Totals};
 use crate::cluster::Traffic;
 use crate::stale::Stale;
 
@@ -148,12 +148,12 @@ impl State {
         health
     }
 
-    fn status(&self) -> Status<AllModes> {
+    fn status(&self) -> Status<Totals> {
         self.with_status(Status::clone)
     }
 
     /// Calls a function with the status.
-    fn with_status<T>(&self, read: impl FnOnce(&Status<AllModes>) -> T) -> T {
+    fn with_status<T>(&self, read: impl FnOnce(&Status<Totals>) -> T) -> T {
         match &self.runner {
             Some(runner) => runner.with_status(read),
             None => read(Recorder::new(self.families.iter().copied(), SystemTime::now()).status()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kernlink_engine::DataPath;
 use kernlink_iptables_restore::{Ownership, Ruleset, diff_operations};
 use kernlink_ipvs::Timeouts;
 use kernlink_netfilter::{TABLES, read_tables};

@@ -48,11 +48,9 @@ pub(super) use in_mode;
 impl Active {
     pub(super) fn new(config: &Config) -> Self {
         match config {
-            Config::Ipvs(config) => Active::Ipvs(Box::new(IpvsMode::new_state(config))),
-            Config::Iptables(config) => Active::Iptables(Box::new(IptablesMode::new_state(config))),
-            Config::Userspace(config) => {
-                Active::Userspace(Box::new(UserspaceMode::new_state(&config.config)))
-            }
+            Config::Ipvs(config) => Active::Ipvs(Box::new(IpvsMode::new(config))),
+            Config::Iptables(config) => Active::Iptables(Box::new(IptablesMode::new(config))),
+            Config::Userspace(config) => Active::Userspace(Box::new(UserspaceMode::new(&config.config))),
         }
     }
 

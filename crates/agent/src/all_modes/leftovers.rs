@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::DataPath;
+use kernlink_proxier::data_path::BuilderOf;
 use kernlink_proxier::ipvs_mode::{IpvsMode, SharedChains};
-use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
+use kernlink_proxier::plan::{Needs, Subject};
 use kernlink_proxier::retire::names;
 use kernlink_proxier::unreadable::LEFTOVERS_UNREADABLE;
 use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
-use super::AllModes;
 use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
@@ -30,6 +30,7 @@ use super::mode::Mode;
 use super::operation::Phase;
 use super::removal::Removal;
 use super::retiring_ipvs::RetiringIpvs;
+use super::state::State;
 
 /// How often it is compared whether the configured mode serves what is kept for it.
 const HELD_INTERVAL: Duration = Duration::from_secs(5);
@@ -261,7 +262,7 @@ impl Leftovers {
     /// Adds the steps of the removal.
     pub(super) fn plan(
         &mut self,
-        plan: &mut PlanBuilder<'_, AllModes>,
+        plan: &mut BuilderOf<'_, State>,
         is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
     ) {
         if let Some(ipvs) = &mut self.ipvs {

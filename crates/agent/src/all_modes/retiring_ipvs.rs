@@ -7,16 +7,16 @@ use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::DataPath;
+use kernlink_proxier::data_path::BuilderOf;
 use kernlink_proxier::ipvs_mode::{self, IpvsMode, SharedChains};
-use kernlink_proxier::plan::PlanBuilder;
 use kernlink_proxier::retire::names;
 use kernlink_proxier::unreadable::LEFTOVERS_UNREADABLE;
 use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
-use super::AllModes;
 use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
+use super::state::State;
 
 /// IPVS mode on a node that another data path serves, which executes the steps of the removal. Its methods are those of a
 /// [`DataPath`] for the keys of IPVS mode.
@@ -61,7 +61,7 @@ impl RetiringIpvs {
 
     /// On a node that another process served.
     fn found(config: &Config, shared_chains: SharedChains, now: Option<Instant>) -> Self {
-        let state = IpvsMode::new_state(&config.retiring_ipvs());
+        let state = IpvsMode::new(&config.retiring_ipvs());
         let mut found = Self {
             is_new: true,
             ..Self::new(Box::new(state), shared_chains)
@@ -188,12 +188,12 @@ impl RetiringIpvs {
     /// Adds the steps of the removal, after those of the other data path. `is_served`: whether that serves a frontend of a Service.
     pub(super) fn plan(
         &mut self,
-        plan: &mut PlanBuilder<'_, AllModes>,
+        plan: &mut BuilderOf<'_, State>,
         is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
     ) {
         if self.progress == Progress::Removing && self.is_read {
             self.state.hold(is_served);
-            plan.add_part::<IpvsMode>(|part| IpvsMode::plan(&mut self.state, part));
+            plan.add_part(|part| IpvsMode::plan(&mut self.state, part));
         }
     }
 

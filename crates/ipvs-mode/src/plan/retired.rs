@@ -17,7 +17,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use kernlink_dummylink::Operation as LinkOperation;
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::flows::{DeleteFlows, FlowDestination};
 use kernlink_ipset::{Entry, Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{ChainName, Operation as RulesOperation, Restore, Ruleset, Table};
@@ -25,7 +26,6 @@ use kernlink_ipvs::{Operation, Protocol, RealServerKey, VirtualServerKey};
 use kernlink_netfilter::{Jump, Owned, removal};
 use kernlink_services::Family;
 
-use crate::IpvsMode;
 use crate::drain::{self, Drain, refuses_at_weight_0};
 use crate::key::Key;
 use crate::leftovers;
@@ -39,7 +39,7 @@ use crate::state::{ObservedRealServer, ObservedRules, ObservedServer, SharedChai
 type Need = kernlink_engine::plan::Need<Key>;
 
 /// Adds the steps.
-pub(crate) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
+pub(crate) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
     if !state.retired.as_ref().is_some_and(|retired| retired.is_dirty) {
         return;
     }
@@ -63,7 +63,7 @@ pub(crate) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
 
 struct Planner<'a, 'b, 'c> {
     state: &'a State,
-    builder: &'b mut PlanBuilder<'c, IpvsMode>,
+    builder: &'b mut BuilderOf<'c, State>,
     /// The number of steps.
     steps: usize,
     /// The steps that create the sets of deadlines, by family.

@@ -166,21 +166,6 @@ impl State {
             && chains.any(|chains| chains.is_dirty && chains.leftovers.is_some() && chains.is_in_place)
     }
 
-    /// Whether IPVS serves a frontend: its virtual server has the desired real servers, and its address is bound if it is to be.
-    pub(crate) fn serves(&self, frontend: &FrontendKey) -> bool {
-        let key = key_of(frontend);
-        let desired = self.servers.desired(&key);
-        let observed = self.servers.observed(&key).filter(|server| server.is_owned);
-        let address = AddressKey::host(frontend.address);
-        let is_bound =
-            address.is_ok_and(|key| !self.addresses.is_desired(&key) || self.addresses.is_observed(&key));
-        let has_all = desired
-            .zip(observed)
-            .is_some_and(|(desired, observed)| desired.missing_first(observed).is_none());
-        let chains = &self.chains[frontend.family().index()];
-        has_all && is_bound && chains.is_in_place
-    }
-
     /// The frontends of a family that IPVS does not serve although it should.
     fn unserved(&self, family: Family) -> BTreeSet<FrontendKey> {
         let addresses = self.addresses.iter_desired().map(|(key, ())| key);
