@@ -14,6 +14,7 @@ use kernlink_services::{
 use crate::error::{InvalidConfig, SyncError};
 use crate::plan::{Plan, PlanBuilder, Step};
 use crate::report::Report;
+use crate::retire::{Interim, Name};
 use crate::schedule::Intervals;
 use crate::synced::Synced;
 
@@ -225,12 +226,23 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// is due, also if nothing needs the operation any more.
     fn is_outcome_unknown(error: &Self::Error) -> bool;
 
-    /// Whether a frontend of a Service is served: everything that it needs is in place, as last read or written. What another mode left is
-    /// removed for such frontends, and for those that no Service has any more. Reads the tables; the cost does not depend on their size.
+    /// Whether a frontend of a Service is served: everything that it needs is in place, as last read or written. What a [retiring
+    /// mode](crate::handover) left is removed for such frontends, and for those that no Service has any more. Reads the tables; the cost does not depend on their size.
     /// Default: no.
     fn serves(&self, _frontend: &FrontendKey, _service: &ObjectName) -> bool {
         false
     }
+
+    /// Whether the data path has an object with this name too, such as a chain, so that a [retiring mode](crate::handover) does not remove it.
+    /// Default: no.
+    fn keeps(&self, _name: &Name<'_>) -> bool {
+        false
+    }
+
+    /// Sets the rules that chains of the data path must have on top as long as a [retiring mode](crate::handover) needs them: all of
+    /// them, each time that there are others. Those for chains that it does not [keep](Self::keeps) are not for it. If rules are missing that
+    /// were set before, the next plan writes the chain without them. Called before [`plan`](Self::plan). Default: there are no such chains.
+    fn set_interim(&mut self, _interim: &[Interim]) {}
 
     /// Records in the observed objects that an operation was done.
     fn record(&mut self, operation: &Self::Operation);

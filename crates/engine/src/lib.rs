@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod apply;
+mod attempts;
 pub mod broadcast;
 #[cfg(feature = "fake")]
 pub mod contract;
@@ -9,6 +10,7 @@ pub mod durations;
 pub mod error;
 mod failures;
 mod first;
+pub mod handover;
 #[cfg(feature = "health")]
 pub mod health;
 #[cfg(feature = "metrics")]

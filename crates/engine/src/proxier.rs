@@ -6,18 +6,22 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use kernlink_base::Backoff;
-use kernlink_services::{Change, Changes, Event, Family, Kind, Reason, Services, SourceId};
+use kernlink_services::{
+    Change, Changes, Event, Family, FrontendKey, Kind, ObjectName, Reason, Services, SourceId,
+};
 
 use crate::apply;
+use crate::attempts;
 use crate::broadcast::{Broadcaster, Subscriber, Subscription};
 use crate::data_path::{DataPath, PlanOf, SyncErrorOf, SyncedOf};
 use crate::durations::{Stage, Stopwatch};
 use crate::error::{InvalidConfig, SyncError};
 use crate::failures::{FailureEvents, solved_event};
 use crate::first;
+use crate::handover::{Handed, Handover, RetiredMode};
 use crate::overlap::at_once;
 use crate::plan::{Built, PlanBuilder};
-use crate::report::Outcome;
+use crate::retire::{Interim, Name, Retire};
 use crate::retry::{Failures, Retries};
 use crate::synced::Synced;
 use crate::undone::Undone;
@@ -33,6 +37,9 @@ pub struct Proxier<M: DataPath> {
     state: M,
     kernel: KernelApis<M>,
     retries: Retries<M::Key, M::Operation>,
+    handover: Handover,
+    /// The interim rules that the data path received last.
+    interim: Vec<Interim>,
     /// Whether the next sync reads the whole kernel.
     needs_listing: bool,
     /// Whether a sync reads the whole kernel when repairs are no longer delayed.
@@ -101,6 +108,8 @@ impl<M: DataPath> Proxier<M> {
             state: M::new(config),
             kernel: KernelApis(kernel),
             retries: Retries::new(Backoff::default()),
+            handover: Handover::new(Vec::new()),
+            interim: Vec::new(),
             needs_listing: true,
             needs_later_listing: false,
             recheck: BTreeSet::new(),
@@ -123,6 +132,15 @@ impl<M: DataPath> Proxier<M> {
     /// Sets the delays between attempts of failed operations.
     pub fn set_backoff(&mut self, backoff: Backoff) {
         self.retries.set_backoff(backoff);
+        self.handover.set_backoff(backoff);
+    }
+
+    /// Sets the modes that may have served the node before: what they left is removed while this one serves, see
+    /// [`handover`](crate::handover). Without this call everything that they left stays, and what it contains is not known. Their order matters where several
+    /// modes have objects with one name: the mode that has another notice of its presence than such names is first. Call it before the first
+    /// [`sync`](Self::sync).
+    pub fn set_retiring(&mut self, modes: Vec<Box<dyn Retire>>) {
+        self.handover = Handover::new(modes);
     }
 
     /// Sets the clock that measures the stages of a sync, such as [`Instant::now`]: [`Synced::durations`]. It is used for nothing else.
@@ -200,6 +218,14 @@ impl<M: DataPath> Proxier<M> {
         Ok(self.make_plan().plan)
     }
 
+    /// What a sync removes of what retiring modes left, as soon as the data path serves all frontends. Up to date after [`plan`](Self::plan).
+    /// Changes nothing.
+    pub fn plan_handover(&mut self, now: Instant) -> Vec<RetiredMode> {
+        let state = &self.state;
+        self.handover
+            .planned(now, &|name: &Name<'_>| state.keeps(name))
+    }
+
     /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.
     pub fn pending_events(&self) -> impl Iterator<Item = &Event> {
         self.pending.iter()
@@ -217,6 +243,7 @@ impl<M: DataPath> Proxier<M> {
         let (mut changes, is_listing) = self.read(now)?;
         if is_listing
             && self.later.is_none()
+            && !self.handover.may_have_leftovers()
             && let Some(first) = first::split(&self.services, self.state.first_services(), &mut changes)
         {
             self.read_deferred(&first::families(&self.services, &first));
@@ -238,7 +265,35 @@ impl<M: DataPath> Proxier<M> {
         }
         self.complete(changes, is_listing)?;
         let built = self.make_plan();
-        Ok(self.execute(built, now))
+        let synced = self.execute(built, now);
+        Ok(self.hand_over(synced, now))
+    }
+
+    /// Removes what nothing needs any more of what retiring modes left, after a plan was executed.
+    fn hand_over(&mut self, mut synced: SyncedOf<M>, now: Instant) -> SyncedOf<M> {
+        let state = &self.state;
+        let keeps = |name: &Name<'_>| state.keeps(name);
+        let is_served = |frontend: &FrontendKey, service: &ObjectName| state.serves(frontend, service);
+        let mut handed = self.handover.retire(now, &keeps, is_served);
+        synced.events.append(&mut handed.events);
+        synced.is_continued = self.set_interim();
+        let continued = Some(now).filter(|_| synced.is_continued);
+        synced.next = [synced.next, handed.next, continued].into_iter().flatten().min();
+        synced.draining += handed.draining;
+        synced.waiting += handed.waiting;
+        synced.handover = handed;
+        synced
+    }
+
+    /// Passes the rules of retiring modes to the data path, if they are others than before. Returns whether they are.
+    fn set_interim(&mut self) -> bool {
+        let interim = self.handover.interim();
+        if interim == self.interim {
+            return false;
+        }
+        self.state.set_interim(&interim);
+        self.interim = interim;
+        true
     }
 
     /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.
@@ -253,7 +308,8 @@ impl<M: DataPath> Proxier<M> {
         if built.plan != *reviewed {
             return Err(SyncError::PlanOutdated);
         }
-        Ok(self.execute(built, now))
+        let synced = self.execute(built, now);
+        Ok(self.hand_over(synced, now))
     }
 
     /// Brings the observed and the desired state up to date.
@@ -280,6 +336,7 @@ impl<M: DataPath> Proxier<M> {
         }
         self.stopwatch.start();
         self.state.set_time(now);
+        self.handover.set_time(now);
         let (mut due, dependents) = self.retries.take_due(now);
         if self.undone.no_listing_before(now).is_none() {
             self.needs_listing |= std::mem::take(&mut self.needs_later_listing);
@@ -304,6 +361,11 @@ impl<M: DataPath> Proxier<M> {
             self.recheck.clear();
             self.last_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
+            let state = &self.state;
+            let left = self
+                .handover
+                .observe(now, &|name: &Name<'_>| state.keeps(name));
+            self.add_host_events(left);
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services
                 .set_interface_addresses(self.state.interface_addresses());
@@ -369,6 +431,8 @@ impl<M: DataPath> Proxier<M> {
 
     /// Brings the desired state up to date with changes of the Services, and decides which failed operations are planned again.
     fn compile(&mut self, changes: &Changes, is_listing: bool) -> Result<(), SyncErrorOf<M>> {
+        self.handover.compile(&self.services, changes);
+        self.set_interim();
         let events = self.state.compile(&self.services, changes);
         self.pending.extend(events);
         // A dependent may have failed itself, and have dependents of its own.
@@ -455,41 +519,7 @@ impl<M: DataPath> Proxier<M> {
         self.retries
             .retain(|key| needed.contains(key) || !state.is_dirty(key));
         let report = apply::apply(&plan, &mut self.kernel.0, &mut self.state);
-        let steps: Vec<_> = plan.steps().map(|(_, step)| step).collect();
-        for (step, outcome) in steps.iter().zip(report.outcomes()) {
-            match outcome {
-                Outcome::Done => self.retries.succeed(&step.key),
-                Outcome::Failed(error) => {
-                    let is_unknown = M::is_outcome_unknown(error);
-                    self.retries.fail(
-                        &step.key,
-                        step.operation.clone(),
-                        step.subject.service(),
-                        is_unknown,
-                        now,
-                    );
-                }
-                Outcome::Skipped { .. } => {}
-            }
-        }
-        // Before dependents are recorded: a key that fell due and now waits for another one has no dependents itself.
-        self.retries.drop_due();
-        for (step, outcome) in steps.iter().zip(report.outcomes()) {
-            let Outcome::Skipped { dependency } = outcome else {
-                continue;
-            };
-            // Of several, the first one that is done is enough.
-            let is_any = step.needs_any.contains(dependency);
-            let others = step.needs_any.iter().filter(|need| is_any && *need != dependency);
-            for need in others.chain([dependency]) {
-                if let Some(root) = steps.get(report.root(*need).index()) {
-                    self.retries.depend(&root.key, step.key.clone());
-                }
-            }
-        }
-        for (on, dependent) in waiting {
-            self.retries.depend(&on, dependent);
-        }
+        attempts::record::<M>(&mut self.retries, &plan, &report, waiting, now);
         let events = self
             .failures
             .update::<M>(&plan, &report, |key| self.retries.has_failed(key));
@@ -512,6 +542,8 @@ impl<M: DataPath> Proxier<M> {
                     .min()
             },
             is_partial: false,
+            is_continued: false,
+            handover: Handed::default(),
             draining: self.state.draining(),
             no_listing_before,
             waiting: self.retries.len(),

@@ -9,8 +9,10 @@ use kernlink_base::ErrorChain;
 use kernlink_services::{Event, Family};
 
 use crate::durations::Durations;
+use crate::handover::Handed;
 use crate::plan::Plan;
 use crate::report::{Counts, Outcome, Report};
+use crate::retire::RetiredOutcome;
 
 /// What a sync did.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +31,10 @@ pub struct Synced<K, O, P, E> {
     /// Whether only the [first Services](crate::DataPath::first_services) were programmed. The next sync, which is due now, programs all others;
     /// it is never partial itself. Until it ended, the node is not ready.
     pub is_partial: bool,
+    /// Whether the next sync, which is due now, writes chains without rules that a retiring mode needed until now.
+    pub is_continued: bool,
+    /// What was removed of what retiring modes left. See [`handover`](crate::handover).
+    pub handover: Handed,
     /// The number of removed endpoints that are still in the kernel until their connections end. They are no failure.
     pub draining: usize,
     /// Another program changed back what was written, three times in a row at least, see [`events`](Self::events): the whole kernel should
@@ -52,13 +58,20 @@ impl<K, O, P, E> Synced<K, O, P, E> {
     /// retry.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.report.is_success() && self.waiting == 0 && self.unread == 0 && !self.is_partial
+        let is_complete = self.unread == 0 && !self.is_partial;
+        self.report.is_success() && self.handover.is_success() && self.waiting == 0 && is_complete
     }
 
-    /// The number of steps by outcome.
+    /// The number of steps by outcome, of the hand-over too.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.report.counts()
+        self.report.counts().plus(self.handover.counts())
+    }
+
+    /// Whether nothing was to be done.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.plan.is_empty() && self.handover.modes.is_empty()
     }
 }
 
@@ -83,6 +96,19 @@ impl<K, O: fmt::Display, P, E: Error + 'static> fmt::Display for Synced<K, O, P,
                     "\n[{id}] skipped: {operation} ({}): step {dependency} was not done",
                     step.subject
                 )?,
+            }
+        }
+        for mode in &self.handover.modes {
+            let name = mode.mode;
+            for step in &mode.steps {
+                let command = step.summary();
+                match &step.outcome {
+                    RetiredOutcome::Done | RetiredOutcome::Planned => {}
+                    RetiredOutcome::Failed(error) => {
+                        write!(f, "\nfailed: {command} (leftovers of {name}): {error}")?;
+                    }
+                    RetiredOutcome::Skipped => write!(f, "\nskipped: {command} (leftovers of {name})")?,
+                }
             }
         }
         Ok(())

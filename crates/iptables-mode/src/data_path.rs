@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
+use kernlink_engine::retire::{Interim, Name};
 use kernlink_engine::{Intervals, InvalidConfig};
 use kernlink_iptables_restore::Table;
 use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
@@ -18,7 +19,7 @@ use super::order::Phase;
 use super::state::State;
 use super::totals::{FamilyTotals, Totals};
 use super::touched::Touched;
-use super::{observe, plan};
+use super::{observe, plan, retire};
 
 impl DataPath for State {
     type Config = Config;
@@ -193,6 +194,14 @@ impl DataPath for State {
 
     fn serves(&self, frontend: &FrontendKey, service: &ObjectName) -> bool {
         self.serves(Family::of(frontend.address), service)
+    }
+
+    fn keeps(&self, name: &Name<'_>) -> bool {
+        retire::has_chain(name)
+    }
+
+    fn set_interim(&mut self, interim: &[Interim]) {
+        State::set_interim(self, interim);
     }
 
     fn record(&mut self, operation: &Operation) {

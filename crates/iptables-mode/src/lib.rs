@@ -40,7 +40,6 @@ pub use self::config::Config;
 pub use self::error::Error;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
-pub use self::leftovers::has_ipvs_link;
 pub use self::listing::Listings;
 pub use self::observe::has_service_chains;
 pub use self::operation::Operation;

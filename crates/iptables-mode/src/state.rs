@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::plan::Subject;
+use kernlink_engine::retire::Interim;
 use kernlink_engine::table::Table;
 use kernlink_host::CONNTRACK_BUCKETS;
 use kernlink_iptables_restore::{ChainName, Rule, Table as RuleTable};
-use kernlink_netfilter::MissingExtensions;
+use kernlink_netfilter::{MissingExtensions, interim_rules};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
 use self::ports::PortObjects;
@@ -42,8 +43,7 @@ pub struct State {
     pub(super) counters: Counters,
     /// The accounting objects that rules name.
     pub(super) accounting: Table<Box<str>, ()>,
-    /// By family, if anything of IPVS mode is left on this node: the rules of `KUBE-POSTROUTING` that are needed while it serves connections or
-    /// has virtual IPs.
+    /// By family, if a retiring mode has any: the rules of `KUBE-POSTROUTING` that it needs meanwhile.
     interim_rules: [Option<Vec<Rule>>; 2],
     /// The extensions that rules do without.
     pub(super) missing: MissingExtensions,
@@ -276,7 +276,7 @@ impl State {
         (&mut self.chains[family.index()], &mut self.rules[family.index()])
     }
 
-    /// The rules of a fixed chain that do not depend on Services, with those that are needed for what IPVS mode left.
+    /// The rules of a fixed chain that do not depend on Services, with those that retiring modes need.
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
         let mut rules = self.configured_rules(chain, family);
         if chain == FixedChain::NatPostrouting {
@@ -337,18 +337,22 @@ impl State {
         &self.fixed[family.index()].leftover_jumps
     }
 
-    /// Sets the rules of `KUBE-POSTROUTING` that are needed for what IPVS mode left on this node; `None` if nothing is left.
-    pub fn set_interim_rules(&mut self, family: Family, rules: Option<Vec<Rule>>) {
-        let known = &mut self.interim_rules[family.index()];
-        let is_equal = known.iter().flatten().eq(rules.iter().flatten());
-        *known = rules;
-        if !is_equal && self.managed.contains(&family) {
-            self.set_fixed_dirty(family);
+    /// Sets the rules of `KUBE-POSTROUTING` that retiring modes need.
+    pub(super) fn set_interim(&mut self, interim: &[Interim]) {
+        let chain = FixedChain::NatPostrouting;
+        for family in Family::ALL {
+            let rules = interim_rules(interim, family, chain.table(), &chain.name());
+            let known = &mut self.interim_rules[family.index()];
+            let is_equal = known.iter().flatten().eq(rules.iter().flatten());
+            *known = rules;
+            if !is_equal && self.managed.contains(&family) {
+                self.set_fixed_dirty(family);
+            }
         }
     }
 
-    /// Whether anything of IPVS mode is left on this node.
-    pub(super) fn leaves_ipvs(&self, family: Family) -> bool {
+    /// Whether another mode may serve Services of this family: one needs rules of `KUBE-POSTROUTING`, or will not any more.
+    pub(super) fn has_interim_rules(&self, family: Family) -> bool {
         self.interim_rules[family.index()].is_some()
     }
 

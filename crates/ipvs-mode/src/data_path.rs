@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use kernlink_dummylink::AddressKey;
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
+use kernlink_engine::retire::{Interim, Name};
 use kernlink_engine::table::Table;
 use kernlink_engine::{Intervals, InvalidConfig, Subject};
 use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
@@ -19,7 +20,7 @@ use super::sets::SetId;
 use super::state::{ObservedRules, Part, State};
 use super::totals::Totals;
 use super::virtual_servers::key_of;
-use super::{observe, plan, recheck, sysctls};
+use super::{observe, plan, recheck, rules, sysctls};
 
 impl DataPath for State {
     type Config = Config;
@@ -117,7 +118,7 @@ impl DataPath for State {
 
     fn next(&self) -> Option<Instant> {
         let is_due =
-            self.readings.has_changed_support || self.releases_leftovers() || self.is_restriction_changed();
+            self.readings.has_changed_support || self.is_restriction_changed();
         let now = self.drains.now().filter(|_| is_due);
         // On a node that another mode serves, an error while listing ends the sync of this part.
         let readings = [now, self.readings.retry_at()];
@@ -191,6 +192,14 @@ impl DataPath for State {
             .is_some_and(|(desired, observed)| desired.missing_first(observed).is_none());
         let chains = &self.chains[frontend.family().index()];
         has_all && is_bound && chains.is_in_place
+    }
+
+    fn keeps(&self, name: &Name<'_>) -> bool {
+        rules::has_chain(name)
+    }
+
+    fn set_interim(&mut self, interim: &[Interim]) {
+        State::set_interim(self, interim);
     }
 
     fn set_dirty(&mut self, key: &Key) {
@@ -337,9 +346,6 @@ impl DataPath for State {
                 let rules = interim.unwrap_or_else(|| Box::new(self.rules(family)));
                 self.chains[family.index()].observed = ObservedRules::Written(rules);
             }
-        }
-        for family in Family::ALL {
-            self.release_leftovers(family);
         }
     }
 

@@ -14,7 +14,6 @@ pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
-mod leftovers;
 mod listing;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -55,7 +54,7 @@ pub use self::options::IpvsOptions;
 pub use self::order::Phase;
 pub use self::replacement::Replacement;
 pub use self::sets::SetId;
-pub use self::state::{DesiredVirtualServer, HostFacts, SharedChains, State};
+pub use self::state::{DesiredVirtualServer, HostFacts, State};
 pub use self::sysctls::Sysctl;
 pub use self::totals::{FamilyTotals, Totals};
 

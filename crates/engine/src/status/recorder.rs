@@ -16,6 +16,7 @@ use crate::durations::Durations;
 use crate::error::SyncError;
 use crate::proxier::{Cost, Proxier};
 use crate::report::{Counts, Outcome};
+use crate::retire::RetiredOutcome;
 
 /// The number of events that are kept.
 const RECENT_EVENTS: usize = 100;
@@ -271,6 +272,15 @@ impl<T: Default> Recorder<T> {
                 Outcome::Done => counts.done += 1,
                 Outcome::Failed(_) => counts.failed += 1,
                 Outcome::Skipped { .. } => counts.skipped += 1,
+            }
+        }
+        for step in synced.handover.steps() {
+            let counts: &mut OperationCounts = operations.entry(step.class).or_default();
+            match step.outcome {
+                RetiredOutcome::Done => counts.done += 1,
+                RetiredOutcome::Failed(_) => counts.failed += 1,
+                RetiredOutcome::Skipped => counts.skipped += 1,
+                RetiredOutcome::Planned => {}
             }
         }
     }

@@ -68,7 +68,7 @@ pub(super) fn plan_services(
     let mut written = Written::default();
     let (phase, service_needs) = fixed.of_services();
     // Chains that are emptied without knowing their rules are filled by the same input.
-    let leaves_ipvs = state.leaves_ipvs(family) && !fixed.is_blind;
+    let is_served_by_another = state.has_interim_rules(family) && !fixed.is_blind;
     let mut of_services: Vec<(ObjectName, Part<'_>)> = Vec::with_capacity(parts.len());
     for (subject, part) in parts {
         match subject {
@@ -78,7 +78,7 @@ pub(super) fn plan_services(
     }
     let all_replaced = take_replaced(state, family, &mut of_services);
     let writes = parallel::map(of_services, FEWEST_SERVICES, |(name, mut part)| {
-        let order = if leaves_ipvs && !part.is_translated() {
+        let order = if is_served_by_another && !part.is_translated() {
             NAT_FIRST
         } else {
             FILTER_FIRST

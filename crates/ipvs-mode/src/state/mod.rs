@@ -31,7 +31,7 @@ use kernlink_ipvs::{Ipvs, Timeouts, VirtualServerKey};
 use kernlink_netfilter::MissingExtensions;
 use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
 
-pub(super) use self::chains::{Chains, Interim, ObservedRules};
+pub(super) use self::chains::{Chains, Emptying, ObservedRules};
 pub use self::desired::DesiredVirtualServer;
 pub(super) use self::drains::Drains;
 pub(super) use self::flows::udp_address;
@@ -39,7 +39,6 @@ use self::foreign::Foreign;
 pub(super) use self::readings::{Part, Readings};
 use self::restrictions::Restrictions;
 use self::retired::Retired;
-pub use self::retired::SharedChains;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
 use super::config::Config;
@@ -275,8 +274,7 @@ impl State {
         &self.node_port_addresses[family.index()]
     }
 
-    /// Whether the kernel has no owned virtual server, no entry of an owned set, no address of the dummy link, and no rules of iptables mode,
-    /// as after a boot. Tables that cannot be read may have such rules.
+    /// Whether the kernel has no owned virtual server, no entry of an owned set, and no address of the dummy link, as after a boot.
     pub(super) fn is_kernel_empty(&self) -> bool {
         let mut entries = self.entries.iter().flatten();
         let mut servers = self.servers.iter_observed();
@@ -284,10 +282,6 @@ impl State {
             && self.addresses.iter_observed().len() == 0
             && entries.all(|table| table.iter_observed().len() == 0)
             && !servers.any(|(_, server)| server.is_owned)
-            && self
-                .chains
-                .iter()
-                .all(|chains| chains.leftovers.is_none() && !chains.are_leftovers_unknown)
     }
 
     /// Makes the chains of a family dirty.
