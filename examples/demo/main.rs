@@ -181,7 +181,7 @@ fn sync<M: Mode>(proxier: &mut Proxier<M>) -> Result<bool> {
 }
 
 fn in_memory(objects: Objects) -> Result<bool> {
-    let (config, kernel) = (IpvsMode::config(), ipvs_mode::Kernel::fake());
+    let (config, kernel) = (<IpvsMode as Mode>::config(), ipvs_mode::Kernel::fake());
     let mut proxier = proxier::<IpvsMode>(&config, kernel, objects)?;
     print_line!("\nThe plan, as commands:\n\n{}", proxier.plan(Instant::now())?);
     let first = sync(&mut proxier)?;

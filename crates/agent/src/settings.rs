@@ -12,12 +12,11 @@ use std::sync::Arc;
 use kernlink_kubernetes::kube_proxy_config::{
     self, DetectLocalMode, KubeProxyConfiguration, Override, OverrideValue, read_with,
 };
-use kernlink_proxier::DataPath;
 
-use crate::all_modes::{AllModes, Config, Mode};
 use crate::cluster::{self, Access};
 use crate::configuration_file::ConfigurationFile;
 use crate::flags::{Action, Flags, KubeProxyFlag};
+use crate::modes::{Config, Mode};
 
 /// The settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,7 +132,7 @@ impl Settings {
         if let (Some(first), Config::Ipvs(config)) = (&flags.first_services, &mut config) {
             config.first_services.clone_from(first);
         }
-        if let Err(error) = AllModes::validate(&config) {
+        if let Err(error) = config.validate() {
             problems.extend(
                 error
                     .problems

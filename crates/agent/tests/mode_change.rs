@@ -30,8 +30,8 @@ use kernlink_iptables_restore::{
     Family as TablesFamily, Iptables, Operation as RulesOperation, Restore, Save, Table,
 };
 use kernlink_ipvs::{Ipvs, RealServer, RealServerKey, VirtualServerKey};
+use kernlink_proxier::data_path::StepOf;
 use kernlink_proxier::host::LocalDetection;
-use kernlink_proxier::plan::Step;
 use kernlink_proxier::{DataPath, iptables_mode, ipvs_mode};
 use kernlink_services::{
     Change, Family, Ingress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
@@ -147,7 +147,7 @@ fn step_by_step(
     for phase in plan.phases() {
         let mut rest = phase.steps.as_slice();
         while !rest.is_empty() {
-            let joins = |step: &Step<AllModes>| {
+            let joins = |step: &StepOf<AllModes>| {
                 let is_write = matches!(
                     step.operation,
                     Operation::Iptables(iptables_mode::Operation::Write(_))

@@ -9,9 +9,9 @@ use kernlink_base::ErrorChain;
 use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Event, Reason};
 
-use crate::data_path::{Class, DataPath};
-use crate::plan::{Plan, Step, Subject};
-use crate::report::{Outcome, Report};
+use crate::data_path::{Class, DataPath, PlanOf, ReportOf, StepOf};
+use crate::plan::Subject;
+use crate::report::Outcome;
 
 /// The objects whose operations fail, by cause. Each attempt that fails for the same cause is not reported again.
 #[derive(Clone, Debug)]
@@ -52,8 +52,8 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
     /// Records the outcomes of a plan. `has_failed` returns whether an operation on a key still fails. Returns the events.
     pub(crate) fn update<M: DataPath<Key = K>>(
         &mut self,
-        plan: &Plan<M>,
-        report: &Report<M>,
+        plan: &PlanOf<M>,
+        report: &ReportOf<M>,
         has_failed: impl Fn(&K) -> bool,
     ) -> Vec<Event> {
         if self.causes.is_empty() && report.is_success() {
@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
 
     fn add<'a, M: DataPath<Key = K>>(
         &mut self,
-        step: &'a Step<M>,
+        step: &'a StepOf<M>,
         error: &M::Error,
         new: &mut BTreeMap<Cause, New<'a>>,
     ) {

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod apply;
+mod attempts;
 pub mod broadcast;
 #[cfg(feature = "fake")]
 pub mod contract;
@@ -9,6 +10,7 @@ pub mod durations;
 pub mod error;
 mod failures;
 mod first;
+pub mod handover;
 #[cfg(feature = "health")]
 pub mod health;
 #[cfg(feature = "metrics")]
@@ -22,6 +24,7 @@ pub mod retry;
 pub mod runner;
 pub mod schedule;
 pub mod status;
+mod synced;
 pub mod table;
 mod undone;
 pub mod unreadable;
@@ -39,8 +42,9 @@ pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
 pub use self::failures::{OPERATION_FAILED, SOLVED};
 pub use self::plan::{Plan, Subject};
-pub use self::proxier::{Cost, Proxier, Synced};
+pub use self::proxier::{Cost, Proxier};
 pub use self::report::{Counts, Outcome, Report};
 pub use self::runner::Runner;
 pub use self::schedule::{Intervals, Schedule};
 pub use self::status::Status;
+pub use self::synced::Synced;

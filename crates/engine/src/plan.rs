@@ -1,23 +1,11 @@
 //! The steps that bring the kernel to the desired state, in phases. A plan is plain data. It prints as the equivalent commands.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Debug, Display};
-use std::hash::Hash;
-use std::marker::PhantomData;
+use std::fmt::{self, Display};
 
 use kernlink_services::ObjectName;
 
 use crate::retry::Failures;
-
-/// What the steps of a plan consist of. Every [`DataPath`](crate::DataPath) has it.
-pub trait StepTypes: 'static {
-    /// Identifies the object that a step changes.
-    type Key: Clone + Debug + Display + Hash + Ord + Send;
-    /// What a step does. Prints as a command.
-    type Operation: Clone + Debug + Display + PartialEq + Send;
-    /// A phase of a plan.
-    type Phase: Copy + Debug + Display + Ord + Send;
-}
 
 /// What a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,29 +48,29 @@ impl fmt::Display for Subject {
 
 /// Phases in the order in which they are executed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan<M: StepTypes> {
-    phases: Vec<Phase<M>>,
+pub struct Plan<K, O, P> {
+    phases: Vec<Phase<K, O, P>>,
     steps: usize,
 }
 
 /// The steps of one phase.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Phase<M: StepTypes> {
+pub struct Phase<K, O, P> {
     /// Which phase it is.
-    pub kind: M::Phase,
+    pub kind: P,
     /// Its steps, in order; never empty.
-    pub steps: Vec<Step<M>>,
+    pub steps: Vec<Step<K, O>>,
 }
 
 /// One operation, with every value that its execution needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step<M: StepTypes> {
+pub struct Step<K, O> {
     /// The kernel object that it changes.
-    pub key: M::Key,
+    pub key: K,
     /// What it is for.
     pub subject: Subject,
     /// What to do.
-    pub operation: M::Operation,
+    pub operation: O,
     /// Earlier steps. The step is skipped unless all of them were done.
     pub needs: Vec<StepId>,
     /// Earlier steps. The step is skipped unless at least one of them was done. Empty: no such condition.
@@ -117,7 +105,7 @@ impl fmt::Display for StepId {
     }
 }
 
-impl<M: StepTypes> Default for Plan<M> {
+impl<K, O, P> Default for Plan<K, O, P> {
     fn default() -> Self {
         Self {
             phases: Vec::new(),
@@ -126,15 +114,15 @@ impl<M: StepTypes> Default for Plan<M> {
     }
 }
 
-impl<M: StepTypes> Plan<M> {
+impl<K, O, P> Plan<K, O, P> {
     /// The phases in the order of execution, each at most once.
     #[must_use]
-    pub fn phases(&self) -> &[Phase<M>] {
+    pub fn phases(&self) -> &[Phase<K, O, P>] {
         &self.phases
     }
 
     /// All steps with their positions.
-    pub fn steps(&self) -> impl Iterator<Item = (StepId, &Step<M>)> {
+    pub fn steps(&self) -> impl Iterator<Item = (StepId, &Step<K, O>)> {
         let steps = self.phases.iter().flat_map(|phase| &phase.steps);
         steps.enumerate().map(|(index, step)| (StepId(index), step))
     }
@@ -152,7 +140,7 @@ impl<M: StepTypes> Plan<M> {
     }
 }
 
-impl<M: StepTypes> fmt::Display for Plan<M> {
+impl<K, O: Display, P: Display> fmt::Display for Plan<K, O, P> {
     /// A heading for each phase, and for each step its number and the equivalent command.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut index = 0;
@@ -216,26 +204,31 @@ impl<K> Needs<K> {
 
 /// A plan, and the keys whose steps were left out of it.
 #[derive(Debug)]
-pub(crate) struct Built<M: StepTypes> {
-    pub(crate) plan: Plan<M>,
+pub(crate) struct Built<K, O, P> {
+    pub(crate) plan: Plan<K, O, P>,
     /// For each step that was left out: the key that it waits for, and its own.
-    pub(crate) waiting: Vec<(M::Key, M::Key)>,
+    pub(crate) waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
-    pub(crate) needed: BTreeSet<M::Key>,
+    pub(crate) needed: BTreeSet<K>,
 }
 
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
-pub struct PlanBuilder<'a, M: StepTypes> {
-    retries: &'a dyn Failures<M::Key, M::Operation>,
-    steps: Vec<(M::Phase, Step<M>)>,
-    waiting: Vec<(M::Key, M::Key)>,
+pub struct PlanBuilder<'a, K, O, P> {
+    retries: &'a dyn Failures<K, O>,
+    steps: Vec<(P, Step<K, O>)>,
+    waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
-    needed: BTreeSet<M::Key>,
+    needed: BTreeSet<K>,
 }
 
-impl<'a, M: StepTypes> PlanBuilder<'a, M> {
-    pub(crate) fn new(retries: &'a dyn Failures<M::Key, M::Operation>) -> Self {
+impl<'a, K, O, P> PlanBuilder<'a, K, O, P>
+where
+    K: Clone + Ord,
+    O: PartialEq,
+    P: Copy + Ord,
+{
+    pub(crate) fn new(retries: &'a dyn Failures<K, O>) -> Self {
         Self {
             retries,
             steps: Vec::new(),
@@ -246,7 +239,7 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
 
     /// Whether any operation on `key` failed and its retry is not due, for operations that are costly to make again with other values.
     /// If so, `key` is recorded as one that still needs an operation.
-    pub fn is_waiting(&mut self, key: &M::Key) -> bool {
+    pub fn is_waiting(&mut self, key: &K) -> bool {
         let is_waiting = self.retries.waits(key);
         if is_waiting {
             self.needed.insert(key.clone());
@@ -261,12 +254,12 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
     /// the `needs` of later steps.
     pub fn push(
         &mut self,
-        phase: M::Phase,
-        key: M::Key,
+        phase: P,
+        key: K,
         subject: Subject,
-        operation: impl Into<M::Operation>,
-        needs: Needs<M::Key>,
-    ) -> Need<M::Key> {
+        operation: impl Into<O>,
+        needs: Needs<K>,
+    ) -> Need<K> {
         let operation = operation.into();
         if self.retries.has_failed(&key) {
             self.needed.insert(key.clone());
@@ -309,24 +302,22 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
     }
 
     /// The steps added so far: what each is for, its operation, and the value by which a later step needs it.
-    pub fn steps(&self) -> impl Iterator<Item = (&Subject, &M::Operation, Need<M::Key>)> {
+    pub fn steps(&self) -> impl Iterator<Item = (&Subject, &O, Need<K>)> {
         let steps = self.steps.iter().enumerate();
         steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
     }
 
     /// Adds the steps of another data path, whose keys, operations and phases are some of this one's. `plan` adds them to a builder of
     /// their own.
-    pub fn add_part<P>(&mut self, plan: impl FnOnce(&mut PlanBuilder<'_, P>))
-    where
-        P: StepTypes,
-        M::Key: From<P::Key>,
-        M::Operation: From<P::Operation>,
-        M::Phase: From<P::Phase>,
+    pub fn add_part<PartKey, PartOperation, PartPhase>(
+        &mut self,
+        plan: impl FnOnce(&mut PlanBuilder<'_, PartKey, PartOperation, PartPhase>),
+    ) where
+        PartKey: Clone + Into<K> + Ord,
+        PartOperation: Clone + Into<O> + PartialEq,
+        PartPhase: Copy + Into<P> + Ord,
     {
-        let failures = PartFailures::<P, M> {
-            whole: self.retries,
-            part: PhantomData,
-        };
+        let failures = PartFailures { whole: self.retries };
         let mut part = PlanBuilder::new(&failures);
         plan(&mut part);
         let PlanBuilder {
@@ -349,11 +340,11 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
         }));
         let waiting = waiting.into_iter().map(|(on, key)| (on.into(), key.into()));
         self.waiting.extend(waiting);
-        self.needed.extend(needed.into_iter().map(M::Key::from));
+        self.needed.extend(needed.into_iter().map(Into::into));
     }
 
     /// Puts the steps in the order of their phases.
-    pub(crate) fn finish(self) -> Built<M> {
+    pub(crate) fn finish(self) -> Built<K, O, P> {
         let mut order: Vec<usize> = (0..self.steps.len()).collect();
         order.sort_by_key(|&index| self.steps.get(index).map(|(phase, _)| *phase));
         let mut position = vec![StepId(0); order.len()];
@@ -362,7 +353,7 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
                 *position = StepId(new);
             }
         }
-        let mut steps: Vec<Option<(M::Phase, Step<M>)>> = self.steps.into_iter().map(Some).collect();
+        let mut steps: Vec<Option<(P, Step<K, O>)>> = self.steps.into_iter().map(Some).collect();
         let mut plan = Plan::default();
         for old in order {
             let Some((kind, mut step)) = steps.get_mut(old).and_then(Option::take) else {
@@ -395,39 +386,36 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
 }
 
 /// The failures of a data path that has another one as a part, as that one identifies them.
-struct PartFailures<'a, P, M: StepTypes> {
-    whole: &'a dyn Failures<M::Key, M::Operation>,
-    part: PhantomData<P>,
+struct PartFailures<'a, K, O> {
+    whole: &'a dyn Failures<K, O>,
 }
 
-impl<P, M: StepTypes> fmt::Debug for PartFailures<'_, P, M> {
+impl<K, O> fmt::Debug for PartFailures<'_, K, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.whole.fmt(f)
     }
 }
 
-impl<P, M> Failures<P::Key, P::Operation> for PartFailures<'_, P, M>
+impl<K, O, PartKey, PartOperation> Failures<PartKey, PartOperation> for PartFailures<'_, K, O>
 where
-    P: StepTypes,
-    M: StepTypes,
-    M::Key: From<P::Key>,
-    M::Operation: From<P::Operation>,
+    PartKey: Clone + Into<K>,
+    PartOperation: Clone + Into<O>,
 {
     fn is_empty(&self) -> bool {
         self.whole.is_empty()
     }
 
-    fn has_failed(&self, key: &P::Key) -> bool {
-        !self.is_empty() && self.whole.has_failed(&key.clone().into())
+    fn has_failed(&self, key: &PartKey) -> bool {
+        !self.whole.is_empty() && self.whole.has_failed(&key.clone().into())
     }
 
-    fn waits(&self, key: &P::Key) -> bool {
-        !self.is_empty() && self.whole.waits(&key.clone().into())
+    fn waits(&self, key: &PartKey) -> bool {
+        !self.whole.is_empty() && self.whole.waits(&key.clone().into())
     }
 
-    fn is_waiting(&self, key: &P::Key, operation: &P::Operation) -> bool {
+    fn is_waiting(&self, key: &PartKey, operation: &PartOperation) -> bool {
         // Operations may be large: they are compared only if one on the key failed.
-        self.waits(key)
+        Failures::<PartKey, PartOperation>::waits(self, key)
             && self
                 .whole
                 .is_waiting(&key.clone().into(), &operation.clone().into())

@@ -18,7 +18,7 @@ use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{
     Consistency, Ipvs, RealServerKey, RealServerSummary, Snapshot, SnapshotEntry, VirtualServerKey,
 };
-use kernlink_netfilter::{read_tables, read_tables_of, unreadable_rules, unreadable_tables};
+use kernlink_netfilter::{TABLES, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 use kernlink_services::{Event, Family};
 
 use super::error::Error;
@@ -391,12 +391,15 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
     };
     let chains = &mut state.chains[family.index()];
     chains.is_unread = false;
+    chains.has_unreadable = match &observed {
+        ObservedRules::Saved(saved) => TABLES.iter().any(|table| saved.is_unreadable(*table)),
+        // A host without the tables has no rules in them.
+        ObservedRules::Unreadable(Error::Rules(error)) => !error.is_unsupported(),
+        _ => true,
+    };
     let before = std::mem::replace(&mut chains.observed, observed);
     if let (ObservedRules::Written(before), true) = (before, chains.is_in_place) {
         chains.before = Some(before);
-    }
-    if state.retired.is_none() {
-        state.observe_leftovers(family);
     }
     state.set_rules_dirty(family);
     events

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod extensions;
+mod interim;
 mod local_match;
 mod removal;
 mod rules;
@@ -9,6 +10,7 @@ mod shared_rules;
 mod watched_tables;
 
 pub use self::extensions::{Extension, MissingExtensions};
+pub use self::interim::{interim, interim_rules, name_of_chain};
 pub use self::local_match::local_match;
 pub use self::removal::{Owned, TableRemoval, plan_removal, removal, removed, write_removal};
 pub use self::rules::{

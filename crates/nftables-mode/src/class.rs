@@ -5,6 +5,8 @@
 //! exist from the beginning, an added or removed endpoint does not change the frontend unless its number crosses a power of two, and a packet
 //! that chose an index just before it was removed tries again.
 
+use kernlink_nftables::Value;
+
 /// The greatest class: a frontend has at most 2^14 endpoints.
 pub(crate) const MOST_BITS: u32 = 14;
 
@@ -48,6 +50,20 @@ pub(crate) fn class(endpoints: usize, has_affinity: bool) -> u16 {
         AFFINITY + number(affinity_bits(endpoints))
     } else {
         number(bits(endpoints))
+    }
+}
+
+/// The most endpoints of a frontend with this value.
+pub(crate) fn most_endpoints(value: &Value) -> usize {
+    let number = <[u8; 2]>::try_from(value.as_bytes()).map_or(0, u16::from_be_bytes);
+    let number = if number > AFFINITY {
+        number - AFFINITY
+    } else {
+        number
+    };
+    match number.checked_sub(1) {
+        Some(bits) => 1 << u32::from(bits).min(MOST_BITS),
+        None => 0,
     }
 }
 
@@ -121,6 +137,11 @@ mod tests {
         assert_eq!([1, 2, 3, 4, 5, 8, 9, 257].map(bits), [0, 1, 2, 2, 3, 3, 4, 9]);
         assert_eq!([1, 2, 3, 4, 5, 16, 17].map(affinity_bits), [0, 2, 2, 2, 4, 4, 6]);
         assert_eq!(bits(MOST_ENDPOINTS), MOST_BITS);
+        for (endpoints, most) in [(1, 1), (3, 4), (300, 512)] {
+            assert_eq!(most_endpoints(&Value::port(class(endpoints, false))), most);
+        }
+        assert_eq!(most_endpoints(&Value::port(class(3, true))), 4);
+        assert_eq!(most_endpoints(&Value::port(0)), 0);
         assert_eq!(affinity_bits(MOST_ENDPOINTS), MOST_BITS);
         assert_eq!(
             [class(1, false), class(10, false), class(1, true), class(10, true)],

@@ -101,6 +101,13 @@ fn read_address(bytes: &[u8]) -> Option<(IpAddr, &[u8])> {
     Some((IpAddr::from(*address), rest))
 }
 
+/// The protocol with a number that a port of a Service may have.
+pub(crate) fn protocol_of(number: u8) -> Option<Protocol> {
+    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
+        .into_iter()
+        .find(|protocol| kernlink_nftables::Protocol::from(*protocol).0 == number)
+}
+
 fn protocol_value(protocol: Protocol) -> Value {
     Value::from(kernlink_nftables::Protocol::from(protocol))
 }
@@ -129,12 +136,7 @@ pub(crate) fn read_frontend(family: Family, value: &Value) -> Option<(FrontendKe
     };
     let (fields, rest) = rest.split_first_chunk::<8>()?;
     let [protocol, _, _, _, high, low, _, _] = *fields;
-    let protocol = match protocol {
-        6 => Protocol::Tcp,
-        17 => Protocol::Udp,
-        132 => Protocol::Sctp,
-        _ => return None,
-    };
+    let protocol = protocol_of(protocol)?;
     let key = FrontendKey {
         address,
         protocol,

@@ -7,7 +7,7 @@ use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
 use kernlink_host::{KernelConntrack, KernelSysctls, Sysctls};
 use kernlink_nftables::{
-    Element, Elements, Error as TableError, ItemKey, Nftables, Operation as TableOperation, Table,
+    Element, Elements, Error as TableError, ItemKey, Nftables, Operation as TableOperation, SetKey, Table,
     TableFlags, TableKey,
 };
 
@@ -107,7 +107,12 @@ impl Kernel {
                 self.apply(&[TableOperation::add(table)])
             }
             Operation::Affinity(affinity) => self.apply(&affinity.operations()),
-            Operation::Switch(switch) => self.apply(&switch.operations()),
+            Operation::Switch(switch) => {
+                if let Some(clients) = switch.clients() {
+                    self.copy_clients(&clients, &switch.slot.table(switch.parameters.family))?;
+                }
+                self.apply(&switch.operations())
+            }
             Operation::DeleteTable(table) => self.apply(&[TableOperation::delete(table.clone())]),
             Operation::Write(_) => Err(Error::OutcomeMissing),
         }
@@ -115,6 +120,27 @@ impl Kernel {
 
     fn apply(&mut self, transaction: &[TableOperation]) -> Result<(), Error> {
         self.tables.apply(transaction).map_err(Into::into)
+    }
+
+    /// Copies the clients with session affinity to a table that no packet reaches yet.
+    fn copy_clients(&mut self, from: &SetKey, to: &TableKey) -> Result<(), Error> {
+        let elements = match self.tables.list_elements(from) {
+            Ok(elements) => elements,
+            // An earlier version of the table may have had other sets. Clients that are not copied get an endpoint again.
+            Err(error) if error.is_not_found() || matches!(error, TableError::Interrupted { .. }) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let elements = elements
+            .into_iter()
+            .filter(|element| element.key_end.is_none() && element.data.is_some());
+        let elements = Elements::new(SetName::AffinityClients.key(to), elements);
+        match self.tables.add_elements(&elements, MOST_ELEMENTS) {
+            Err(error) if error.is_outcome_unknown() => Err(error.into()),
+            // What the kernel refuses is not of this layout.
+            _ => Ok(()),
+        }
     }
 
     /// Makes a table, with an owner if the kernel has that.

@@ -8,12 +8,13 @@ use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
 use kernlink_nftables::{
-    Chain, Element, Elements, Error as TableError, Expression, NatFlags, Nftables, Policy, Rule, Set, SetFlags,
+    Chain, Element, Elements, Error as TableError, Expression, Nftables, Policy, Rule, Set, SetFlags,
     TableFlags, TableKey, Value,
 };
-use kernlink_services::{Event, Family};
+use kernlink_services::{Event, Family, FrontendKey};
 
-use crate::elements::Item;
+use crate::class;
+use crate::elements::{Item, read_frontend, read_pool};
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::key::Key;
@@ -140,21 +141,17 @@ fn is_same_rule(rule: &Rule, expected: &Rule) -> bool {
             .all(|(a, b)| is_same_expression(a, b))
 }
 
-/// The kernel adds the ends of ranges and their flags to a translation.
 fn is_same_expression(expression: &Expression, expected: &Expression) -> bool {
-    let (Expression::Nat(nat), Expression::Nat(expected)) = (expression, expected) else {
-        return expression == expected;
-    };
-    let mut expected = expected.clone();
-    expected.last_address = expected.last_address.or(expected.address);
-    expected.last_port = expected.last_port.or(expected.port);
-    if expected.address.is_some() {
-        expected.flags |= NatFlags::MAP_ADDRESSES;
+    match (expression, expected) {
+        // The kernel returns the last address and port, which are the first ones, and that both are given.
+        (Expression::Nat(nat), Expression::Nat(expected)) => {
+            (nat.kind, nat.family, nat.address, nat.port)
+                == (expected.kind, expected.family, expected.address, expected.port)
+                && nat.last_address.is_none_or(|last| nat.address == Some(last))
+                && nat.last_port.is_none_or(|last| nat.port == Some(last))
+        }
+        _ => expression == expected,
     }
-    if expected.port.is_some() {
-        expected.flags |= NatFlags::PORTS_SPECIFIED;
-    }
-    *nat == expected
 }
 
 fn is_same_set(known: &Set, set: &Set) -> bool {
@@ -263,10 +260,14 @@ pub(crate) fn observe_family(state: &mut State, tables: &mut dyn Nftables, famil
             of_family.old = read.old;
             of_family.found = read.found;
             of_family.has_found = true;
-            if let Some(elements) = read.elements {
+            let mut last_pool = 0;
+            if let Some(mut elements) = read.elements {
+                of_family.pools = std::mem::take(&mut elements.pools);
+                last_pool = of_family.pools.values().copied().max().unwrap_or_default();
                 of_family.observe_all(elements);
             }
             of_family.is_read = true;
+            state.reserve_pools(last_pool);
             None
         }
         Err(error) => {
@@ -332,38 +333,61 @@ fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Resu
     Ok(read)
 }
 
-/// Reads the elements of a table. Returns false if there are too many.
+/// Reads the elements of a table. Returns false if there are too many, or others change while they are read.
 fn read_elements(
     tables: &mut dyn Nftables,
     family: Family,
     sets: &[Set],
     read: &mut ReadElements,
 ) -> Result<bool, TableError> {
-    let count: usize = sets
-        .iter()
-        .filter_map(|set| set.count)
-        .map(|count| count as usize)
-        .sum();
-    if count > MOST_READ {
+    let find = |name: SetName| sets.iter().find(|set| *set.key.name == *name.text());
+    // The numbers of service ports with session affinity are needed in any case: clients have them.
+    if let Some(pools) = find(SetName::AffinityPools) {
+        let elements = match tables.list_elements(&pools.key) {
+            Err(TableError::Interrupted { .. }) => return Ok(false),
+            elements => elements?,
+        };
+        for element in elements {
+            let item = Item::read(SetName::AffinityPools, &element);
+            read.pools.extend(pool_of(family, &item));
+        }
+    }
+    let count: Option<usize> = sets.iter().map(|set| set.count.map(|count| count as usize)).sum();
+    if count.is_some_and(|count| count > MOST_READ) {
         return Ok(false);
     }
-    for set in sets {
-        let Some(name) = SetName::named(&set.key.name).filter(|name| *name != SetName::AffinityClients)
-        else {
+    // The frontends first: their classes are about the number of endpoints, which old kernels do not return.
+    let first = [SetName::Frontends, SetName::ShortCircuits];
+    let others = SetName::ALL.into_iter().filter(|name| !first.contains(name));
+    let mut expected = 0;
+    for name in first.into_iter().chain(others) {
+        if name == SetName::AffinityClients {
             continue;
-        };
-        match tables.list_elements(&set.key) {
-            Ok(elements) => {
-                for element in &elements {
-                    read.add(family, Item::read(name, element));
-                }
-            }
+        }
+        let Some(set) = find(name) else { continue };
+        if expected > MOST_READ {
+            return Ok(false);
+        }
+        let elements = match tables.list_elements(&set.key) {
             // Others change tables all the time.
             Err(TableError::Interrupted { .. }) => return Ok(false),
-            Err(error) => return Err(error),
+            elements => elements?,
+        };
+        for element in &elements {
+            let item = Item::read(name, element);
+            if first.contains(&name) {
+                expected += item.value.as_ref().map_or(0, class::most_endpoints);
+            }
+            read.add(family, item);
         }
     }
     Ok(true)
+}
+
+/// The frontend and the number of its service port.
+fn pool_of(family: Family, item: &Item) -> Option<(FrontendKey, u32)> {
+    let (key, _) = read_frontend(family, &item.key)?;
+    Some((key, read_pool(item.value.as_ref()?)?))
 }
 
 /// Reads single objects again.

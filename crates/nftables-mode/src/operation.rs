@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use kernlink_host::{DeleteFlows, Sysctl};
-use kernlink_nftables::{Commands, Elements, ItemKey, Operation as TableOperation, TableFlags, TableKey};
+use kernlink_nftables::{
+    Commands, Elements, ItemKey, Operation as TableOperation, SetKey, TableFlags, TableKey,
+};
 use kernlink_services::{Family, FrontendKey};
 
 use crate::elements::{Item, Shared, difference, items};
@@ -96,6 +98,17 @@ pub struct Switch {
     pub(crate) slot: Slot,
     pub(crate) parameters: Parameters,
     pub(crate) deleted: Vec<TableKey>,
+}
+
+impl Switch {
+    /// The set of clients with session affinity of the table that it replaces. They are copied.
+    pub(crate) fn clients(&self) -> Option<SetKey> {
+        let family = self.parameters.family;
+        let replaced = self.slot.other().table(family);
+        self.deleted
+            .contains(&replaced)
+            .then(|| SetName::AffinityClients.key(&replaced))
+    }
 }
 
 impl Switch {
@@ -251,7 +264,16 @@ impl fmt::Display for Operation {
                 (affinity.parameters.family, affinity.slot, affinity.operations())
             }
             Operation::Write(write) => (write.family, write.slot, write.operations()),
-            Operation::Switch(switch) => (switch.parameters.family, switch.slot, switch.operations()),
+            Operation::Switch(switch) => {
+                if let Some(clients) = switch.clients() {
+                    writeln!(
+                        f,
+                        "# nft: copy the elements of {clients} to table {}",
+                        switch.slot.table(switch.parameters.family)
+                    )?;
+                }
+                (switch.parameters.family, switch.slot, switch.operations())
+            }
         };
         let table = slot.table(family);
         let sets = SetName::ALL.iter().map(|name| name.set(&table, family));

@@ -5,12 +5,12 @@ mod flows;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::Sysctl;
 use kernlink_services::Family;
 
 use self::flows::{Written, plan_flows};
-use crate::NftablesMode;
 use crate::key::Key;
 use crate::layout::Slot;
 use crate::operation::{AddAffinity, Create, Operation, Switch, Write};
@@ -18,7 +18,7 @@ use crate::order::Phase;
 use crate::rules::Parameters;
 use crate::state::State;
 
-type Builder<'a> = PlanBuilder<'a, NftablesMode>;
+type Builder<'a> = BuilderOf<'a, State>;
 type Need = kernlink_engine::plan::Need<Key>;
 
 /// Adds the steps of everything that is dirty.

@@ -43,6 +43,17 @@ pub(crate) fn mask(family: Family, length: u8) -> Value {
     }
 }
 
+/// The range in the fields of an element after its frontend: the prefix length and the network.
+pub(crate) fn read(fields: &[u8]) -> Option<IpNet> {
+    let (length, network) = fields.split_first_chunk::<4>()?;
+    let length = u8::try_from(u32::from_ne_bytes(*length)).ok()?;
+    let network: IpAddr = match <[u8; 4]>::try_from(network) {
+        Ok(network) => network.into(),
+        Err(_) => <[u8; 16]>::try_from(network).ok()?.into(),
+    };
+    IpNet::new(network, length).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -503,12 +503,10 @@ impl Builder<'_> {
                 for _ in 0..tries {
                     self.rule(balance.clone(), vec![Self::jump(attempt.clone())]);
                 }
-                // Down to the class 0: a packet may have met the class before a change, and the endpoints after it.
-                for fewer in (0..bits).rev() {
-                    self.rule(
-                        balance.clone(),
-                        vec![Self::jump(format!("{prefix}try-{fewer}"))],
-                    );
+                if let Some(fewer) = bits.checked_sub(1) {
+                    self.rule(balance.clone(), vec![Self::jump(format!("{prefix}try-{fewer}"))]);
+                    // A packet may have met the class before a change, and the endpoints after it: there is an endpoint with the index 0.
+                    self.rule(balance.clone(), vec![Self::goto(format!("{prefix}try-0"))]);
                 }
             }
             for bits in class::all_with_affinity() {
@@ -608,13 +606,11 @@ impl Builder<'_> {
                 for _ in 0..tries {
                     self.rule(affinity.clone(), vec![Self::jump(choose.clone())]);
                 }
-                let mut fewer = bits;
-                while let Some(next) = fewer.checked_sub(class::AFFINITY_STEP) {
-                    self.rule(
-                        affinity.clone(),
-                        vec![Self::jump(format!("{prefix}affinity-try-{next}"))],
-                    );
-                    fewer = next;
+                if let Some(fewer) = bits.checked_sub(class::AFFINITY_STEP) {
+                    for next in [fewer, 0] {
+                        let next = format!("{prefix}affinity-try-{next}");
+                        self.rule(affinity.clone(), vec![Self::jump(next)]);
+                    }
                 }
                 self.rule(affinity.clone(), vec![Self::jump(RENEWAL)]);
                 self.rule(

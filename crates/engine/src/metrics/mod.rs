@@ -14,7 +14,6 @@ use prometheus::{IntCounterVec, Opts, Registry, TextEncoder};
 
 pub use self::families::number;
 pub use self::families::{Families, Labels};
-use crate::data_path::DataPath;
 use crate::status::Status;
 
 /// The value of the header `Content-Type` for [`Metrics::encode`], as kube-proxy sends it.
@@ -83,10 +82,9 @@ impl Metrics {
     ///
     /// # Errors
     /// If a metric that the embedder registered is invalid.
-    pub fn encode<M>(&self, status: &Status<M>) -> Result<String, prometheus::Error>
+    pub fn encode<T>(&self, status: &Status<T>) -> Result<String, prometheus::Error>
     where
-        M: DataPath,
-        M::Totals: Collect,
+        T: Collect,
     {
         self.encode_with(status, |_| {})
     }
@@ -95,14 +93,13 @@ impl Metrics {
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
-    pub fn encode_with<M>(
+    pub fn encode_with<T>(
         &self,
-        status: &Status<M>,
+        status: &Status<T>,
         add: impl FnOnce(&mut Families),
     ) -> Result<String, prometheus::Error>
     where
-        M: DataPath,
-        M::Totals: Collect,
+        T: Collect,
     {
         let mut page = Families::default();
         kube_proxy::collect(status, &mut page);

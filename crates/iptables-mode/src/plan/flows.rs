@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::flows::Reading;
 use kernlink_iptables_restore::{Condition, Match, PortRange, Rule};
 use kernlink_services::{Family, ObjectName};
 
-use crate::IptablesMode;
 use crate::chains::FixedChain;
 use crate::key::Key;
 use crate::order::Phase;
@@ -39,7 +39,7 @@ pub(super) fn plan_flows(
     state: &State,
     family: Family,
     written: Written,
-    builder: &mut PlanBuilder<'_, IptablesMode>,
+    builder: &mut BuilderOf<'_, State>,
 ) {
     if state.flows.tracked.reading() == Reading::Unsupported {
         return;

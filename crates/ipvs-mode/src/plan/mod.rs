@@ -15,14 +15,14 @@ mod sysctls;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use kernlink_engine::plan::{PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Difference;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
 use self::rules::plan_rules;
-use super::IpvsMode;
 use super::key::Key;
 use super::sets::SetId;
 use super::state::{DesiredServer, ObservedServer, State};
@@ -31,7 +31,7 @@ type Need = kernlink_engine::plan::Need<Key>;
 type EntryKey = (Family, SetId, Entry);
 
 /// Adds the steps for all dirty objects.
-pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
+pub(super) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
     if state.retired.is_some() {
         return retired::plan(state, builder);
     }
@@ -114,7 +114,7 @@ type ServerDifference<'a> = Difference<'a, VirtualServerKey, DesiredServer, Obse
 
 struct Planner<'a, 'b, 'c> {
     state: &'a State,
-    builder: &'b mut PlanBuilder<'c, IpvsMode>,
+    builder: &'b mut BuilderOf<'c, State>,
     servers: Vec<ServerDifference<'a>>,
     // The added steps that later ones may need.
     sysctls: HashMap<&'a str, Need>,

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::flows::Reading;
 use kernlink_services::{Family, FrontendKey, ObjectName, Protocol};
 
-use crate::NftablesMode;
 use crate::key::Key;
 use crate::order::Phase;
 use crate::state::State;
@@ -37,7 +37,7 @@ pub(super) fn plan_flows(
     state: &State,
     family: Family,
     written: Written,
-    builder: &mut PlanBuilder<'_, NftablesMode>,
+    builder: &mut BuilderOf<'_, State>,
 ) {
     if state.flows.tracked.reading() == Reading::Unsupported {
         return;

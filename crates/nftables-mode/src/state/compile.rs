@@ -8,9 +8,8 @@ use kernlink_services::{Changes, Event, Family, FrontendKey, Protocol, Reason, S
 use super::State;
 use super::family::{CurrentTable, FamilyState, FoundTable, OldTable};
 use crate::class::MOST_ENDPOINTS;
-use crate::elements::{Shared, read_pool};
+use crate::elements::Shared;
 use crate::flows;
-use crate::layout::SetName;
 use crate::observe::Affinities;
 use crate::operation::Observed;
 use crate::port::PortSpec;
@@ -133,6 +132,11 @@ impl State {
             .replace(id, &service, &before_addresses, &now_addresses, &endpoints);
     }
 
+    /// Numbers of service ports with session affinity up to this one are not given to others.
+    pub(crate) fn reserve_pools(&mut self, last: u32) {
+        self.last_pool = self.last_pool.max(last);
+    }
+
     pub(crate) fn ports(&self) -> &[Option<Arc<PortSpec>>] {
         &self.ports
     }
@@ -176,12 +180,13 @@ impl FamilyState {
         for element in before.shared() {
             self.release(element, before);
         }
-        if let Some(affinity) = before.affinity
-            && let Some(count) = self.timeouts.get_mut(&affinity.timeout)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.timeouts.remove(&affinity.timeout);
+        if let Some(affinity) = before.affinity {
+            self.used_pools.remove(&affinity.pool);
+            if let Some(count) = self.timeouts.get_mut(&affinity.timeout) {
+                *count -= 1;
+                if *count == 0 {
+                    self.timeouts.remove(&affinity.timeout);
+                }
             }
         }
         self.count(before, |total, number| *total = total.saturating_sub(number));
@@ -212,6 +217,7 @@ impl FamilyState {
             self.withdrawn_shared.remove(&element);
         }
         if let Some(affinity) = now.affinity {
+            self.used_pools.insert(affinity.pool);
             *self.timeouts.entry(affinity.timeout).or_default() += 1;
         }
         self.count(now, |total, number| *total += number);
@@ -247,14 +253,12 @@ impl FamilyState {
     }
 
     /// The number that one of these frontends has in the kernel since an earlier process.
-    fn find_pool(&self, keys: impl Iterator<Item = FrontendKey>) -> Option<u32> {
-        let mut keys = keys;
-        keys.find_map(|key| match &self.entries.get(&key)?.observed {
-            Some(Observed::Raw(items)) => {
-                let pool = items.iter().find(|item| item.set == SetName::AffinityPools)?;
-                read_pool(pool.value.as_ref()?)
-            }
-            _ => None,
+    fn find_pool(&self, mut keys: impl Iterator<Item = FrontendKey>) -> Option<u32> {
+        keys.find_map(|key| {
+            self.pools
+                .get(&key)
+                .copied()
+                .filter(|pool| !self.used_pools.contains(pool))
         })
     }
 

@@ -63,6 +63,10 @@ pub(crate) struct FamilyState {
     pub(super) failed: HashMap<Key, Arc<Write>, RandomState>,
     /// Whether there are elements as they were read.
     pub(super) has_raw: bool,
+    /// The numbers of service ports with session affinity in the kernel when it was read last, by frontend.
+    pub(crate) pools: HashMap<FrontendKey, u32, RandomState>,
+    /// The numbers that service ports have.
+    pub(super) used_pools: HashSet<u32, RandomState>,
     pub(crate) totals: FamilyTotals,
 }
 
@@ -136,6 +140,8 @@ impl FamilyState {
             changed: BTreeSet::new(),
             failed: HashMap::default(),
             has_raw: false,
+            pools: HashMap::default(),
+            used_pools: HashSet::default(),
             totals: FamilyTotals::default(),
         }
     }
@@ -615,6 +621,8 @@ impl Candidates {
 pub(crate) struct ReadElements {
     pub(crate) frontends: HashMap<FrontendKey, Vec<Item>, RandomState>,
     pub(crate) shared: HashSet<Shared, RandomState>,
+    /// The numbers of service ports with session affinity.
+    pub(crate) pools: HashMap<FrontendKey, u32, RandomState>,
     /// Whether there are elements that this crate never adds.
     pub(crate) has_others: bool,
 }

@@ -7,23 +7,18 @@ mod tracer;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
 use kernlink_proxier::ipvs_mode::ipvs::{ConnectionCounts, RealServer};
-use kernlink_proxier::retire::{Leftovers, Removed, Retire, remove_all};
+use kernlink_proxier::retire::{Leftovers, Removed, remove_all};
 use kernlink_services::{Ingress, ObjectName, Protocol, ServiceType};
-use kernlink_userspace::data_path as userspace;
 
 use self::tracer::{End, Packet, Tracer};
 use super::*;
 
-const MODES: [&str; 3] = ["ipvs", "iptables", "userspace"];
-
 /// Every ordered pair of modes.
 fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let pairs = MODES
-        .into_iter()
-        .flat_map(|first| MODES.map(|next| (first, next)));
+    let names = || MODES.iter().map(|mode| mode.name);
+    let pairs = names().flat_map(move |first| names().map(move |next| (first, next)));
     pairs.filter(|(first, next)| first != next)
 }
 
@@ -163,17 +158,9 @@ fn from_outside(client: [u8; 4], (to, port): ([u8; 4], u16)) -> Packet {
 
 /// A process in a mode with these Services, before its first sync.
 fn start(node: &Node, mode: &str) -> Process {
-    let mut proxier = Proxier::new(&config(mode), node.share()).unwrap();
-    for change in SERVICES.iter().flat_map(Named::changes) {
-        proxier.change(SourceId(0), change);
-    }
-    for kind in [Kind::Service, Kind::EndpointSlice] {
-        proxier.change(SourceId(0), Change::synced(kind));
-    }
-    Process {
-        proxier,
-        now: Instant::now(),
-    }
+    let changes = SERVICES.iter().flat_map(Named::changes);
+    let synced = [Kind::Service, Kind::EndpointSlice].map(Change::synced);
+    node.start_with(mode, changes.chain(synced))
 }
 
 impl Process {
@@ -189,30 +176,9 @@ impl Process {
 }
 
 impl Node {
-    fn ipvs_kernel(&self) -> ipvs_mode::Kernel {
-        let mut kernel = ipvs_mode::Kernel::fake();
-        kernel.rules = Box::new(self.rules.clone());
-        kernel.links = Box::new(self.links.clone());
-        kernel.sets = Box::new(self.sets.clone());
-        kernel.ipvs = Box::new(self.ipvs.clone());
-        kernel
-    }
-
     /// The node as packets meet it.
     fn tracer(&self) -> Tracer {
         Tracer::of_kernel(&mut self.ipvs_kernel())
-    }
-
-    /// All modes, to be removed.
-    fn retiring(&self) -> Vec<Box<dyn Retire>> {
-        let ipvs = config("iptables").retiring_ipvs();
-        let mut iptables = iptables_mode::Kernel::fake();
-        iptables.rules = Box::new(self.rules.clone());
-        vec![
-            Box::new(ipvs_mode::retire::Retiring::new(ipvs, self.ipvs_kernel()).unwrap()),
-            Box::new(iptables_mode::retire::Retiring::new(iptables)),
-            Box::new(userspace::retire::Retiring::new(Box::new(self.rules.clone()))),
-        ]
     }
 
     /// The packets to Services that do not reach one of these endpoints, or a port of this process that has endpoints, and those that do
@@ -274,13 +240,18 @@ impl Node {
         (!is_refused).then_some(end)
     }
 
+    /// All modes, to be removed.
+    fn removed(&self) -> Vec<Box<dyn Retire>> {
+        self.retire_all().into_iter().map(|(_, mode)| mode).collect()
+    }
+
     fn assert_served(&self, when: &str) {
         let unserved = self.unserved(&SERVICES.map(|service| (service, service.endpoints())));
         assert!(unserved.is_empty(), "{when}: {unserved:#?}");
     }
 
     /// The real servers of virtual servers of TCP.
-    fn real_servers(&self) -> Vec<(VirtualServerKey, RealServer)> {
+    pub(super) fn real_servers(&self) -> Vec<(VirtualServerKey, RealServer)> {
         let mut ipvs = self.ipvs.clone();
         let servers = ipvs.list_all().unwrap().into_iter();
         let is_tcp =
@@ -292,7 +263,7 @@ impl Node {
     }
 
     /// Sets the number of connections of each of these that exists.
-    fn connect(&self, to: &[(VirtualServerKey, RealServer)], active: u32) {
+    pub(super) fn connect(&self, to: &[(VirtualServerKey, RealServer)], active: u32) {
         let mut counts = ConnectionCounts::default();
         counts.active = active;
         let mut ipvs = self.ipvs.fake.lock().unwrap();
@@ -411,30 +382,7 @@ fn what_two_modes_serve_is_served_after_every_operation_of_the_change_and_after_
 
 /// What a mode writes for `shop/web`, or for addresses of `shop/open`, each of which may be refused.
 fn written_for(mode: &str) -> &'static [&'static str] {
-    match mode {
-        "ipvs" => &[
-            "KERNLINK-VS 10.96.0.80",
-            "KUBE-CLUSTER-IP 10.96.0.80",
-            "-A -t 10.96.0.80",
-            "-a -t 10.96.0.80",
-            "address replace 10.96.0.80",
-            "-A -t 203.0.113.9:80",
-            "KUBE-EXTERNAL-IP 203.0.113.9",
-            "-A -t 192.0.2.10:30080",
-            "KUBE-NODE-PORT-TCP 30080",
-        ],
-        "iptables" => &[
-            "KUBE-SERVICES -d 10.96.0.80",
-            "KUBE-SERVICES -d 203.0.113.9",
-            "--dport 30080",
-        ],
-        _ => &[
-            "KUBE-PORTALS-CONTAINER -d 10.96.0.80",
-            "KUBE-PORTALS-HOST -d 10.96.0.80",
-            "KUBE-PORTALS-CONTAINER -d 203.0.113.9",
-            "KUBE-NODEPORT-CONTAINER -p tcp",
-        ],
-    }
+    Registered::of(mode).written_for
 }
 
 /// Starts a process in the mode `next`, which ends after this number of operations. Returns whether it ended.
@@ -465,46 +413,26 @@ fn after_an_interrupted_change_the_cleanup_leaves_nothing_of_any_mode() {
             node.end_process();
             let planned: Vec<Leftovers> = {
                 let before = node.written();
-                let mut retiring = node.retiring();
+                let mut retiring = node.removed();
                 let planned = retiring.iter_mut().map(|mode| mode.leftovers(Instant::now()));
                 let planned = planned.collect();
                 assert_eq!(node.written(), before, "{when}");
                 planned
             };
             assert!(planned.iter().any(|left| !left.commands.is_empty()), "{when}");
-            let removed = remove_all(&mut node.retiring(), Instant::now());
+            let removed = remove_all(&mut node.removed(), Instant::now());
             assert_same(&node.written(), &nothing, &when);
             assert_eq!(
                 (removed.failures, removed.kept),
                 (Vec::new(), Vec::new()),
                 "{when}"
             );
-            let again = remove_all(&mut node.retiring(), Instant::now());
+            let again = remove_all(&mut node.removed(), Instant::now());
             assert_eq!(again, Removed::default(), "{when}");
             if !has_ended {
                 break;
             }
         }
-    }
-}
-
-/// `/proc/sys` that cannot be written, except what IPVS mode cannot serve without.
-struct ReadOnlySysctls(FakeSysctls);
-
-impl Sysctls for ReadOnlySysctls {
-    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
-        let error = std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem);
-        let outcomes = sysctls.iter().map(|sysctl| match &*sysctl.name {
-            "net.ipv4.ip_forward" | "net.ipv4.vs.conntrack" => {
-                self.0.execute(std::slice::from_ref(sysctl)).remove(0)
-            }
-            name => Err(SysctlError::new("write", name, &error)),
-        });
-        outcomes.collect()
-    }
-
-    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
-        self.0.read(name)
     }
 }
 
@@ -514,16 +442,16 @@ fn where_sysctls_cannot_be_written_all_other_objects_of_the_mode_before_are_remo
         let expected = written_by(next);
         let (node, connections) = served_by(first);
         node.connect(&connections, 0);
+        let mut node = node;
+        node.sysctls.are_read_only = true;
         let mut process = start(&node, next);
-        let in_kernel = process.proxier.kernel_mut();
-        in_kernel.ipvs().unwrap().sysctls = Box::new(ReadOnlySysctls(FakeSysctls::default()));
-        in_kernel.iptables().unwrap().sysctls = Box::new(ReadOnlySysctls(FakeSysctls::default()));
         for sync in 0..60 {
             let synced = process.sync();
             assert_eq!(
                 next == "userspace",
-                synced.is_success(),
-                "{first} to {next}: {synced}"
+                synced.is_success,
+                "{first} to {next}: {}",
+                synced.text
             );
             node.assert_served(&format!("{first} to {next}, after {sync} syncs"));
             let Some(following) = synced.next else { break };
@@ -535,7 +463,7 @@ fn where_sysctls_cannot_be_written_all_other_objects_of_the_mode_before_are_remo
 
 #[test]
 fn after_an_interrupted_change_a_third_mode_removes_what_both_left() {
-    for third in MODES {
+    for third in MODES.iter().map(|mode| mode.name) {
         let expected = written_by(third);
         for (first, next) in pairs().filter(|(_, next)| *next != third) {
             for operations in 0.. {
@@ -572,10 +500,7 @@ fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Proc
     let mut process = start(&node, next);
     for sync in 0..12 {
         let synced = process.sync();
-        assert!(
-            !synced.is_success(),
-            "{first} to {next}, {refused} is not written"
-        );
+        assert!(!synced.is_success, "{first} to {next}, {refused} is not written");
         node.assert_served(&format!(
             "{first} to {next}, {refused}, after {sync} syncs\n{}",
             synced.plan
@@ -587,7 +512,7 @@ fn with_a_refused_service(first: &str, next: &str, refused: &str) -> (Node, Proc
 
 /// The pairs of a mode that serves after its process ended and another one.
 fn serving_pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
-    pairs().filter(|(first, _)| *first != "userspace")
+    pairs().filter(|(first, _)| Registered::of(first).outlives_its_process)
 }
 
 /// These pairs with what the kernel may refuse to the other one.
@@ -601,15 +526,7 @@ fn refusals() -> impl Iterator<Item = (&'static str, &'static str, &'static str)
 impl Node {
     /// The numbers of the addresses of Services that objects of a mode serve.
     fn served_in(&self, mode: &str) -> BTreeSet<u8> {
-        let written: Vec<String> = if mode == "ipvs" {
-            self.ipvs_objects()
-        } else {
-            let ruleset = self.rules.fake.lock().unwrap().ruleset(Family::Ipv4);
-            let services = ruleset.chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap());
-            let rules = services.into_iter().flat_map(|chain| chain.rules());
-            let texts = rules.map(ToString::to_string);
-            texts.filter(|text| text.contains("-j KUBE-SVC-")).collect()
-        };
+        let written = (Registered::of(mode).serving)(self);
         let numbers = SERVICES.map(|service| service.2).into_iter();
         let is_served = |number: &u8| {
             let address = format!("10.96.0.{number}");
@@ -637,14 +554,14 @@ fn only_a_service_that_the_next_mode_cannot_program_is_served_by_the_mode_before
         let dns = SERVICES[1];
         let replaced = [[10, 244, 1, 200], [10, 244, 2, 200]].map(IpAddr::from);
         for change in dns.changes_with(replaced) {
-            process.proxier.change(SourceId(0), change);
+            process.proxier.change(change);
         }
         process.now += Duration::from_secs(2);
         process.run(3);
         let unserved = node.unserved(&[(dns, replaced)]);
         assert!(unserved.is_empty(), "{when}: {unserved:#?}");
         for change in dns.changes() {
-            process.proxier.change(SourceId(0), change);
+            process.proxier.change(change);
         }
         // The kernel accepts it at last.
         *node.process.1.lock().unwrap() = None;
@@ -657,17 +574,7 @@ fn only_a_service_that_the_next_mode_cannot_program_is_served_by_the_mode_before
 
 /// What a mode writes for the ingress IP.
 fn written_for_ingress(mode: &str) -> &'static [&'static str] {
-    match mode {
-        "ipvs" => &[
-            "-A -t 203.0.113.1:80",
-            "KERNLINK-VS 203.0.113.1",
-            "KUBE-LOAD-BALANCER 203.0.113.1",
-            "KUBE-LOAD-BALANCER-FW 203.0.113.1",
-            "KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1",
-        ],
-        "iptables" => &["KUBE-SERVICES -d 203.0.113.1", "KUBE-FW-"],
-        _ => &["KUBE-PORTALS-CONTAINER -d 203.0.113.1"],
-    }
+    Registered::of(mode).written_for_ingress
 }
 
 #[test]
@@ -696,7 +603,7 @@ fn a_client_that_source_ranges_do_not_admit_is_not_served_while_operations_fail(
             // The ranges change: the client that they admitted is excluded too.
             let restricted = SERVICES[4];
             for change in restricted.changes_of(restricted.endpoints(), "198.51.100.128/25") {
-                process.proxier.change(SourceId(0), change);
+                process.proxier.change(change);
             }
             process.sync();
             process.now += Duration::from_secs(2);
@@ -712,7 +619,7 @@ fn a_deleted_service_that_the_next_mode_could_not_program_is_not_served_by_the_m
         let (node, mut process) = with_a_refused_service(first, next, refused);
         for name in ["web", "open"] {
             let deleted = ObjectChange::Delete(ObjectName::new("shop", name));
-            process.proxier.change(SourceId(0), Change::Services(deleted));
+            process.proxier.change(Change::Services(deleted));
         }
         for _ in 0..20 {
             process.now += Duration::from_secs(6);

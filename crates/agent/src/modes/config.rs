@@ -4,14 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
-use kernlink_proxier::iptables_mode::{self, IptablesMode};
-use kernlink_proxier::ipvs_mode::{self, IpvsMode};
-use kernlink_proxier::watch::{WatchError, Watchable, Watched};
-use kernlink_proxier::{DataPath, Intervals, InvalidConfig};
-use kernlink_userspace::{Limits, UserspaceMode, data_path as userspace};
+use kernlink_proxier::{DataPath, Intervals, InvalidConfig, iptables_mode, ipvs_mode};
+use kernlink_userspace::{Limits, data_path as userspace};
 
-use super::key::Key;
 use super::mode::Mode;
+use super::served::Served;
 
 /// The configuration of a mode.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,30 +74,18 @@ impl Config {
     /// The mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        match self {
-            Config::Ipvs(_) => Mode::Ipvs,
-            Config::Iptables(_) => Mode::Iptables,
-            Config::Userspace(_) => Mode::Userspace,
-        }
+        in_mode!(self, |M, _settings| M::MODE)
     }
 
     /// The node, and which of the Services it serves.
     #[must_use]
     pub fn services(&self) -> &kernlink_services::Config {
-        match self {
-            Config::Ipvs(config) => &config.services,
-            Config::Iptables(config) => &config.services,
-            Config::Userspace(config) => &config.config.services,
-        }
+        in_mode!(self, |M, settings| M::services_config(M::of_settings(settings)))
     }
 
     /// The node, and which of the Services it serves, to be changed.
     pub fn services_mut(&mut self) -> &mut kernlink_services::Config {
-        match self {
-            Config::Ipvs(config) => &mut config.services,
-            Config::Iptables(config) => &mut config.services,
-            Config::Userspace(config) => &mut config.config.services,
-        }
+        in_mode!(self, |M, settings| M::services_mut(settings))
     }
 
     /// The configuration of IPVS mode for the removal of what it left. If another mode is configured: kube-proxy's defaults, with the
@@ -108,16 +93,7 @@ impl Config {
     /// connection tracking.
     #[must_use]
     pub fn retiring_ipvs(&self) -> ipvs_mode::Config {
-        let mut retiring = match self {
-            Config::Ipvs(config) => config.clone(),
-            Config::Iptables(config) => {
-                let mut retiring = ipvs_mode::Config::new("");
-                retiring.exclude_cidrs.clone_from(&config.exclude_cidrs);
-                retiring.conntrack = config.conntrack;
-                retiring
-            }
-            Config::Userspace(config) => config.retiring_ipvs.clone(),
-        };
+        let mut retiring = in_mode!(self, |M, settings| M::retiring_ipvs(settings));
         retiring.services.clone_from(self.services());
         retiring
     }
@@ -131,21 +107,38 @@ impl Config {
     /// The intervals of the schedule.
     #[must_use]
     pub fn intervals(&self) -> Intervals {
-        match self {
-            Config::Ipvs(config) => config.intervals(),
-            Config::Iptables(config) => config.intervals(),
-            Config::Userspace(config) => config.config.intervals(),
-        }
+        in_mode!(self, |M, settings| M::schedule(settings))
     }
 
-    pub(super) fn validate(&self) -> Result<(), InvalidConfig> {
-        match self {
-            Config::Ipvs(config) => IpvsMode::validate(config),
-            Config::Iptables(config) => IptablesMode::validate(config),
-            Config::Userspace(config) => UserspaceMode::validate(&config.config),
-        }
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// Everything that is invalid.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        in_mode!(self, |M, settings| M::validate(M::of_settings(settings)))
     }
 }
+
+/// Evaluates an expression with the data path of the configured mode and with what the configuration has of it.
+macro_rules! in_mode {
+    ($config:expr, |$mode:ident, $settings:ident| $value:expr) => {
+        match $config {
+            $crate::modes::Config::Ipvs($settings) => {
+                type $mode = kernlink_proxier::ipvs_mode::IpvsMode;
+                $value
+            }
+            $crate::modes::Config::Iptables($settings) => {
+                type $mode = kernlink_proxier::iptables_mode::IptablesMode;
+                $value
+            }
+            $crate::modes::Config::Userspace($settings) => {
+                type $mode = kernlink_userspace::UserspaceMode;
+                $value
+            }
+        }
+    };
+}
+pub(crate) use in_mode;
 
 impl From<ipvs_mode::Config> for Config {
     fn from(config: ipvs_mode::Config) -> Self {
@@ -156,18 +149,6 @@ impl From<ipvs_mode::Config> for Config {
 impl From<iptables_mode::Config> for Config {
     fn from(config: iptables_mode::Config) -> Self {
         Config::Iptables(config)
-    }
-}
-
-impl Watchable for Config {
-    type Key = Key;
-
-    fn watched(&self) -> Result<Watched<Key>, WatchError> {
-        Ok(match self {
-            Config::Ipvs(config) => config.watched()?.map(Key::Ipvs),
-            Config::Iptables(config) => config.watched()?.map(Key::Iptables),
-            Config::Userspace(config) => config.config.watched()?.map(Key::Userspace),
-        })
     }
 }
 

@@ -4,8 +4,10 @@ mod pairs;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use kernlink_proxier::iptables_mode::IptablesMode;
+use kernlink_proxier::ipvs_mode::IpvsMode;
 use kernlink_proxier::ipvs_mode::dummylink::{
     DummyLinks, Error as LinkError, Fake as FakeLinks, HostAddress, Link, LinkAddress, LinkName,
     Operation as LinkOperation, Selection,
@@ -21,13 +23,149 @@ use kernlink_proxier::ipvs_mode::ipvs::{
     Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
     VirtualServerKey, VirtualServerStatus,
 };
+use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, Port, Service, SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, Port, Service,
 };
+use kernlink_userspace::UserspaceMode;
 use kernlink_userspace::data_path::sockets::FakeSockets;
 
 use super::*;
+use crate::modes::served::Served;
+
+#[path = "../../tests/support/any_proxier.rs"]
+mod any_proxier;
+
+use self::any_proxier::{AnyProxier, Did};
+
+/// A mode of these tests. A new mode is one more entry: every test of pairs of modes includes it.
+struct Registered {
+    name: &'static str,
+    /// Whether it serves after its process ended.
+    outlives_its_process: bool,
+    /// What serves Services in the kernel, with their addresses.
+    serving: fn(&Node) -> Vec<String>,
+    /// What it writes for `shop/web`, or for addresses of `shop/open`, each of which may be refused.
+    written_for: &'static [&'static str],
+    /// What it writes for the ingress IP, each of which may be refused.
+    written_for_ingress: &'static [&'static str],
+    /// A proxier on a node, with these retiring modes.
+    start: fn(&Node, Vec<Box<dyn Retire>>) -> Box<dyn AnyProxier>,
+    /// The mode on a node that it does not serve.
+    retire: fn(&Node) -> Box<dyn Retire>,
+}
+
+/// In the order in which they retire.
+static MODES: [Registered; 3] = [
+    Registered {
+        name: "ipvs",
+        outlives_its_process: true,
+        serving: Node::ipvs_objects,
+        written_for: &[
+            "KERNLINK-VS 10.96.0.80",
+            "KUBE-CLUSTER-IP 10.96.0.80",
+            "-A -t 10.96.0.80",
+            "-a -t 10.96.0.80",
+            "address replace 10.96.0.80",
+            "-A -t 203.0.113.9:80",
+            "KUBE-EXTERNAL-IP 203.0.113.9",
+            "-A -t 192.0.2.10:30080",
+            "KUBE-NODE-PORT-TCP 30080",
+        ],
+        written_for_ingress: &[
+            "-A -t 203.0.113.1:80",
+            "KERNLINK-VS 203.0.113.1",
+            "KUBE-LOAD-BALANCER 203.0.113.1",
+            "KUBE-LOAD-BALANCER-FW 203.0.113.1",
+            "KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1",
+        ],
+        start: |node, retiring| {
+            let config = settings::<IpvsMode>("ipvs");
+            any_proxier::proxier::<IpvsMode>(&config, node.ipvs_kernel(), retiring)
+        },
+        retire: |node| {
+            let config = config("iptables").retiring_ipvs();
+            let retiring = ipvs_mode::retire::Retiring::new(config, Box::new(node.links.clone()));
+            Box::new(retiring.unwrap().with_kernel(node.ipvs_kernel()))
+        },
+    },
+    Registered {
+        name: "iptables",
+        outlives_its_process: true,
+        serving: Node::rules_of_services,
+        written_for: &[
+            "KUBE-SERVICES -d 10.96.0.80",
+            "KUBE-SERVICES -d 203.0.113.9",
+            "--dport 30080",
+        ],
+        written_for_ingress: &["KUBE-SERVICES -d 203.0.113.1", "KUBE-FW-"],
+        start: |node, retiring| {
+            let config = settings::<IptablesMode>("iptables");
+            any_proxier::proxier::<IptablesMode>(&config, node.iptables_kernel(), retiring)
+        },
+        retire: |node| Box::new(iptables_mode::retire::Retiring::new(Box::new(node.rules.clone()))),
+    },
+    Registered {
+        name: "userspace",
+        outlives_its_process: false,
+        serving: |_| Vec::new(),
+        written_for: &[
+            "KUBE-PORTALS-CONTAINER -d 10.96.0.80",
+            "KUBE-PORTALS-HOST -d 10.96.0.80",
+            "KUBE-PORTALS-CONTAINER -d 203.0.113.9",
+            "KUBE-NODEPORT-CONTAINER -p tcp",
+        ],
+        written_for_ingress: &["KUBE-PORTALS-CONTAINER -d 203.0.113.1"],
+        start: |node, retiring| {
+            let config = settings::<UserspaceMode>("userspace");
+            any_proxier::proxier::<UserspaceMode>(&config, node.userspace_kernel(), retiring)
+        },
+        retire: |node| Box::new(userspace::retire::Retiring::new(Box::new(node.rules.clone()))),
+    },
+];
+
+impl Registered {
+    fn of(mode: &str) -> &'static Self {
+        MODES.iter().find(|registered| registered.name == mode).unwrap()
+    }
+}
+
+/// The sysctls of a node.
+#[derive(Clone, Copy, Default)]
+struct NodeSysctls {
+    are_read_only: bool,
+}
+
+impl NodeSysctls {
+    fn make(self) -> Box<dyn Sysctls> {
+        if self.are_read_only {
+            Box::new(ReadOnlySysctls(FakeSysctls::default()))
+        } else {
+            Box::new(FakeSysctls::default())
+        }
+    }
+}
+
+/// `/proc/sys` that cannot be written, except what IPVS mode cannot serve without.
+struct ReadOnlySysctls(FakeSysctls);
+
+impl Sysctls for ReadOnlySysctls {
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
+        let error = std::io::Error::from(std::io::ErrorKind::ReadOnlyFilesystem);
+        let outcomes = sysctls.iter().map(|sysctl| match &*sysctl.name {
+            "net.ipv4.ip_forward" | "net.ipv4.vs.conntrack" => {
+                self.0.execute(std::slice::from_ref(sysctl)).remove(0)
+            }
+            name => Err(SysctlError::new("write", name, &error)),
+        });
+        outcomes.collect()
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
+        self.0.read(name)
+    }
+}
 
 /// A fake that all processes of a node share.
 struct Shared<T> {
@@ -216,6 +354,7 @@ struct Node {
     sets: Shared<FakeSets>,
     ipvs: Shared<FakeIpvs>,
     sockets: FakeSockets,
+    sysctls: NodeSysctls,
     process: RunningProcess,
 }
 
@@ -228,6 +367,7 @@ impl Node {
             sets: Shared::of(&process),
             ipvs: Shared::of(&process),
             sockets: FakeSockets::default(),
+            sysctls: NodeSysctls::default(),
             process,
         };
         let address = LinkAddress::host(IpAddr::from([192, 0, 2, 10])).unwrap();
@@ -237,24 +377,45 @@ impl Node {
         node
     }
 
-    /// Gives APIs of all modes the objects of this node.
-    fn share(&self) -> Kernel {
-        let mut ipvs = ipvs_mode::Kernel::fake();
-        ipvs.rules = Box::new(self.rules.clone());
-        ipvs.links = Box::new(self.links.clone());
-        ipvs.sets = Box::new(self.sets.clone());
-        ipvs.ipvs = Box::new(self.ipvs.clone());
-        let mut iptables = iptables_mode::Kernel::fake();
-        iptables.rules = Box::new(self.rules.clone());
-        iptables.links = Box::new(self.links.clone());
-        let mut userspace = kernlink_userspace::Kernel::fake();
-        userspace.rules = Box::new(self.rules.clone());
-        userspace.links = Box::new(self.links.clone());
-        userspace.sockets = Box::new(self.sockets.clone());
-        Kernel::new()
-            .with_ipvs(ipvs)
-            .with_iptables(iptables)
-            .with_userspace(userspace)
+    fn ipvs_kernel(&self) -> ipvs_mode::Kernel {
+        let mut kernel = ipvs_mode::Kernel::fake();
+        kernel.rules = Box::new(self.rules.clone());
+        kernel.links = Box::new(self.links.clone());
+        kernel.sets = Box::new(self.sets.clone());
+        kernel.ipvs = Box::new(self.ipvs.clone());
+        kernel.sysctls = self.sysctls.make();
+        kernel
+    }
+
+    fn iptables_kernel(&self) -> iptables_mode::Kernel {
+        let mut kernel = iptables_mode::Kernel::fake();
+        kernel.rules = Box::new(self.rules.clone());
+        kernel.links = Box::new(self.links.clone());
+        kernel.sysctls = self.sysctls.make();
+        kernel
+    }
+
+    fn userspace_kernel(&self) -> kernlink_userspace::Kernel {
+        let mut kernel = kernlink_userspace::Kernel::fake();
+        kernel.rules = Box::new(self.rules.clone());
+        kernel.links = Box::new(self.links.clone());
+        kernel.sockets = Box::new(self.sockets.clone());
+        kernel
+    }
+
+    /// All modes, to be removed, with their names.
+    fn retire_all(&self) -> Vec<(&'static str, Box<dyn Retire>)> {
+        MODES
+            .iter()
+            .map(|mode| (mode.name, (mode.retire)(self)))
+            .collect()
+    }
+
+    /// All modes except one, to be removed.
+    fn retiring(&self, serving: &str) -> Vec<Box<dyn Retire>> {
+        let all = self.retire_all().into_iter();
+        let others = all.filter(|(mode, _)| *mode != serving);
+        others.map(|(_, mode)| mode).collect()
     }
 
     /// Runs a process in a mode until nothing is left to do, or until it ends after this number of operations. Returns whether it ended.
@@ -263,7 +424,7 @@ impl Node {
         set(Some(operations));
         let mut process = self.start(mode);
         for _ in 0..40 {
-            let synced = process.proxier.sync(process.now).unwrap();
+            let synced = process.sync();
             let has_ended = *self.process.0.lock().unwrap() == Some(0);
             match synced.next.filter(|_| !has_ended) {
                 Some(next) => process.now = next.max(process.now),
@@ -278,6 +439,15 @@ impl Node {
             }
         }
         panic!("the syncs do not end");
+    }
+
+    /// The rules of `KUBE-SERVICES` that lead to a Service.
+    fn rules_of_services(&self) -> Vec<String> {
+        let ruleset = self.rules.fake.lock().unwrap().ruleset(Family::Ipv4);
+        let services = ruleset.chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap());
+        let rules = services.into_iter().flat_map(|chain| chain.rules());
+        let texts = rules.map(ToString::to_string);
+        texts.filter(|text| text.contains("-j KUBE-SVC-")).collect()
     }
 
     fn has_ipvs_link(&self) -> bool {
@@ -312,10 +482,11 @@ impl Node {
         }
     }
 
-    fn process(&self, mode: &str, kernel: Kernel) -> Process {
-        let mut proxier = Proxier::new(&config(mode), kernel).unwrap();
-        for change in objects() {
-            proxier.change(SourceId(0), change);
+    /// A process that starts in a mode, with these objects, on a node that other modes may have served.
+    fn start_with(&self, mode: &str, changes: impl IntoIterator<Item = Change>) -> Process {
+        let mut proxier = (Registered::of(mode).start)(self, self.retiring(mode));
+        for change in changes {
+            proxier.change(change);
         }
         Process {
             proxier,
@@ -325,7 +496,7 @@ impl Node {
 
     /// A process that starts in a mode.
     fn start(&self, mode: &str) -> Process {
-        self.process(mode, self.share())
+        self.start_with(mode, objects())
     }
 
     /// The names of the chains of both tables that Kubernetes' programs have, except that of the kubelet.
@@ -342,6 +513,19 @@ impl Node {
     fn has_chain(&self, prefix: &str) -> bool {
         self.chains().iter().any(|name| name.starts_with(prefix))
     }
+}
+
+/// The configuration of a data path.
+fn settings<M: Served>(mode: &str) -> M::Config {
+    struct Get;
+    impl Task for Get {
+        type Output = Box<dyn std::any::Any>;
+
+        fn run<M: Served>(self, settings: &M::Settings) -> Box<dyn std::any::Any> {
+            Box::new(M::of_settings(settings).clone())
+        }
+    }
+    *run(&config(mode), Get).downcast::<M::Config>().unwrap()
 }
 
 fn config(mode: &str) -> Config {
@@ -369,21 +553,21 @@ fn objects() -> Vec<Change> {
 }
 
 struct Process {
-    proxier: Proxier,
+    proxier: Box<dyn AnyProxier>,
     now: Instant,
 }
 
 impl Process {
-    fn sync(&mut self) -> Synced {
-        self.proxier.sync(self.now).unwrap()
+    fn sync(&mut self) -> Did {
+        self.proxier.sync(self.now)
     }
 
     /// Syncs at each time that a sync asks for, until none is left.
     fn settle(&mut self) {
         for _ in 0..40 {
             let synced = self.sync();
-            let is_success = synced.is_success() || (synced.is_partial && synced.report.is_success());
-            assert!(is_success, "{synced}\n{}", synced.plan);
+            let is_success = synced.is_success || (synced.is_partial && synced.counts.failed == 0);
+            assert!(is_success, "{}\n{}", synced.text, synced.plan);
             match synced.next {
                 Some(next) => self.now = next.max(self.now),
                 None => return,
@@ -400,20 +584,15 @@ fn userspace_mode_removes_the_chains_of_iptables_mode_after_it_serves() {
     assert!(node.has_chain("KUBE-SVC-") && node.has_chain("KUBE-SERVICES"));
     let mut process = node.start("userspace");
     let first = process.sync();
-    assert!(first.is_success(), "{first}");
-    let events: Vec<String> = first
-        .events
-        .iter()
-        .map(|event| event.reason.to_string())
-        .collect();
+    assert!(first.is_success, "{}", first.text);
+    let events = first.texts();
     assert!(
         events
             .iter()
-            .any(|text| text.contains("iptables or IPVS mode served this node before")),
+            .any(|text| text.contains("iptables mode served this node before")),
         "{events:?}"
     );
-    // Everything serves at this time.
-    assert!(node.has_chain("KUBE-SVC-") && node.has_chain("KUBE-PORTALS-CONTAINER"));
+    assert!(node.has_chain("KUBE-PORTALS-CONTAINER"));
     assert_eq!(node.sockets.lock().listeners.len(), 1);
     process.settle();
     let chains = node.chains();
@@ -424,11 +603,10 @@ fn userspace_mode_removes_the_chains_of_iptables_mode_after_it_serves() {
         "{chains:?}"
     );
     // The removal is complete: nothing of it is read again, and a new process has nothing to do.
-    assert_eq!(AllModes::next(process.proxier.state()), None);
+    assert_eq!(process.sync().next, None);
     let mut next = node.start("userspace");
-    next.sync();
+    assert_eq!(next.sync().next, None);
     assert_eq!(node.chains(), chains);
-    assert_eq!(AllModes::next(next.proxier.state()), None);
 }
 
 #[test]
@@ -439,7 +617,7 @@ fn iptables_and_ipvs_mode_remove_portal_chains_in_their_first_sync() {
         assert!(node.has_chain("KUBE-PORTALS-HOST"));
         let mut process = node.start(mode);
         let first = process.sync();
-        assert!(first.is_success(), "{first}");
+        assert!(first.is_success, "{}", first.text);
         assert!(node.has_chain("KUBE-SERVICES"), "{mode}");
         // Until then the portals lead to closed ports.
         assert!(
@@ -473,7 +651,7 @@ const NODE_PORT: kernlink_userspace::ListenerKey = kernlink_userspace::ListenerK
 fn a_port_that_userspace_mode_cannot_serve_yet_keeps_its_rules_of_iptables_mode_and_no_others() {
     let node = Node::new();
     let mut before = node.start("iptables");
-    before.proxier.change(SourceId(0), node_port_service());
+    before.proxier.change(node_port_service());
     before.settle();
     let rules = |chain: &str| -> Vec<String> {
         let ruleset = node.rules.fake.lock().unwrap().ruleset(Family::Ipv4);
@@ -486,10 +664,10 @@ fn a_port_that_userspace_mode_cannot_serve_yet_keeps_its_rules_of_iptables_mode_
     let node_ports = rules("KUBE-NODEPORTS");
     assert!(!node_ports.is_empty());
     let mut process = node.start("userspace");
-    process.proxier.change(SourceId(0), node_port_service());
+    process.proxier.change(node_port_service());
     // Another program has the node port, as a claim finds.
     node.sockets.lock().foreign.insert(NODE_PORT);
-    assert!(!process.sync().is_success());
+    assert!(!process.sync().is_success);
     for _ in 0..3 {
         process.now += Duration::from_secs(6);
         process.proxier.resync();
@@ -505,7 +683,7 @@ fn a_port_that_userspace_mode_cannot_serve_yet_keeps_its_rules_of_iptables_mode_
     let name = kernlink_services::ObjectName::new("default", "web");
     process
         .proxier
-        .change(SourceId(0), Change::Services(ObjectChange::Delete(name)));
+        .change(Change::Services(ObjectChange::Delete(name)));
     process.now += Duration::from_secs(600);
     for _ in 0..3 {
         process.now += Duration::from_secs(6);
@@ -520,12 +698,12 @@ fn an_operation_that_keeps_failing_does_not_keep_the_rules_of_iptables_mode() {
     node.start("iptables").settle();
     let mut process = node.start("userspace");
     // A node port that iptables mode did not have.
-    process.proxier.change(SourceId(0), node_port_service());
+    process.proxier.change(node_port_service());
     node.sockets.lock().foreign.insert(NODE_PORT);
-    assert!(!process.sync().is_success());
+    assert!(!process.sync().is_success);
     for _ in 0..3 {
         process.now += Duration::from_secs(6);
-        assert!(!process.sync().is_success());
+        assert!(!process.sync().is_success);
     }
     assert!(!node.has_chain("KUBE-SVC-") && node.has_chain("KUBE-PORTALS"));
 }
@@ -535,29 +713,18 @@ fn userspace_mode_removes_what_ipvs_mode_left() {
     let node = Node::new();
     let mut earlier = node.start("ipvs");
     earlier.settle();
-    // The same virtual servers and sets are in the kernel of the next process.
-    let Process { proxier, now } = earlier;
-    let mut userspace = kernlink_userspace::Kernel::fake();
-    userspace.rules = Box::new(node.rules.clone());
-    userspace.links = Box::new(node.links.clone());
-    userspace.sockets = Box::new(node.sockets.clone());
-    let mut next = node.process("userspace", proxier.into_kernel().with_userspace(userspace));
-    next.now = now;
+    node.connect(&node.real_servers(), 1);
+    let mut next = node.start("userspace");
     let first = next.sync();
-    assert!(first.is_success(), "{first}");
-    let ipvs = next.proxier.kernel_mut().ipvs().unwrap();
-    assert_eq!(
-        ipvs.ipvs.list_virtual_servers().unwrap().len(),
-        1,
-        "it has connections"
-    );
+    assert!(first.is_success, "{}", first.text);
+    let servers = |node: &Node| node.ipvs.clone().list_virtual_servers().unwrap().len();
+    assert_eq!(servers(&node), 1, "it has connections");
     // No port of a virtual IP is claimed although the node has its address.
     assert!(node.sockets.lock().claims.is_empty());
+    node.connect(&node.real_servers(), 0);
     next.settle();
-    let ipvs = next.proxier.kernel_mut().ipvs().unwrap();
-    assert_eq!(ipvs.ipvs.list_virtual_servers().unwrap().len(), 0);
-    assert!(ipvs.sets.headers().unwrap().is_empty());
-    assert!(!ipvs.links.exists(&LinkName::new("kube-ipvs0").unwrap()).unwrap());
+    assert_eq!(node.ipvs_objects(), [""; 0]);
+    assert!(!node.has_ipvs_link());
     let chains = node.chains();
     assert!(
         chains
@@ -631,9 +798,8 @@ fn after_iptables_mode_ended_while_it_replaced_ipvs_mode_userspace_mode_removes_
 #[test]
 fn a_plan_tells_if_what_another_mode_left_cannot_be_read() {
     let unknown = |process: &mut Process| {
-        process.proxier.plan(process.now).unwrap();
-        let events = process.proxier.pending_events();
-        let events = events.filter(|event| kernlink_proxier::unreadable::is_unreadable(event));
+        let events = process.proxier.planned_events(process.now).into_iter();
+        let events = events.filter(kernlink_proxier::unreadable::is_unreadable);
         events.map(|event| event.reason.to_string()).collect::<Vec<_>>()
     };
     let node = Node::new();
@@ -644,46 +810,31 @@ fn a_plan_tells_if_what_another_mode_left_cannot_be_read() {
     let mut rules = node.rules.fake.lock().unwrap();
     rules.set_unreadable(Family::Ipv6, Table::Nat);
     drop(rules);
-    for (mode, earlier) in [
-        ("iptables", "userspace mode"),
-        ("ipvs", "userspace mode"),
-        ("userspace", "iptables or IPVS mode"),
+    for (mode, others) in [
+        ("iptables", &["userspace mode"][..]),
+        ("ipvs", &["iptables mode", "userspace mode"]),
+        ("userspace", &["iptables mode"]),
     ] {
         let unknown = unknown(&mut node.start(mode));
-        let expected = format!("what {earlier} may have left cannot be read: ");
-        assert_eq!(unknown.len(), 1, "{mode}: {unknown:?}");
-        assert!(unknown[0].starts_with(&expected), "{mode}: {unknown:?}");
+        let expected = others
+            .iter()
+            .map(|other| format!("what {other} may have left cannot be read: "));
+        assert_eq!(unknown.len(), others.len(), "{mode}: {unknown:?}");
+        for (unknown, expected) in unknown.iter().zip(expected) {
+            assert!(unknown.starts_with(&expected), "{mode}: {unknown:?}");
+        }
     }
     // IPVS mode, which the link shows.
     let node = Node::new();
     let mut links = node.links.fake.lock().unwrap();
     links.set_link(LinkName::new("kube-ipvs0").unwrap(), Some("dummy"), &[]);
     drop(links);
+    *node.ipvs.fake.lock().unwrap() = ipvs_mode::ipvs::Fake::new().without_permission();
     for mode in ["iptables", "userspace"] {
-        let mut kernel = node.share();
-        let ipvs = kernel.ipvs().unwrap();
-        ipvs.ipvs = Box::new(ipvs_mode::ipvs::Fake::new().without_permission());
-        let unknown = unknown(&mut node.process(mode, kernel));
-        let expected = "IPVS mode served this node before; what it left cannot be read: ";
+        let unknown = unknown(&mut node.start(mode));
+        let expected = "what IPVS mode may have left cannot be read: ";
         assert_eq!(unknown.len(), 1, "{mode}: {unknown:?}");
         assert!(unknown[0].starts_with(expected), "{mode}: {unknown:?}");
-    }
-}
-
-#[test]
-fn the_mode_may_change_while_the_process_runs() {
-    let node = Node::new();
-    let mut process = node.start("iptables");
-    process.settle();
-    for (mode, serving, gone) in [
-        ("userspace", "KUBE-PORTALS-CONTAINER", "KUBE-SVC-"),
-        ("iptables", "KUBE-SVC-", "KUBE-PORTALS-CONTAINER"),
-    ] {
-        process.proxier.set_config(&config(mode)).unwrap();
-        process.sync();
-        assert!(node.has_chain(serving) && node.has_chain(gone), "{mode}");
-        process.settle();
-        assert!(node.has_chain(serving) && !node.has_chain(gone), "{mode}");
     }
 }
 
@@ -697,12 +848,12 @@ fn a_table_that_cannot_be_read_is_no_failed_removal() {
         .set_unreadable(Family::Ipv4, Table::Nat);
     let mut process = node.start("iptables");
     for _ in 0..5 {
-        let synced = process.proxier.sync(process.now).unwrap();
-        assert!(synced.is_success(), "{synced}\n{}", synced.plan);
+        let synced = process.sync();
+        assert!(synced.is_success, "{}\n{}", synced.text, synced.plan);
         process.now += Duration::from_secs(30);
     }
     // It is read again, to remove what userspace mode may have left.
-    assert!(process.proxier.sync(process.now).unwrap().next.is_some());
+    assert!(process.sync().next.is_some());
 }
 
 #[test]
