@@ -221,6 +221,13 @@ pub enum Place {
     OtherNode,
 }
 
+/// The Service of a slice.
+#[must_use]
+pub fn service_of(slice: &EndpointSlice) -> ObjectName {
+    let name = slice.service.as_deref().unwrap_or_default();
+    ObjectName::new(Arc::clone(&slice.name.namespace), name)
+}
+
 /// The change that replaces a slice.
 #[must_use]
 pub fn endpoint_slice(slice: EndpointSlice) -> Change {

@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kernlink_benches::cluster::{Cluster, ENDPOINTS, SOURCE, change, endpoint_slice};
+use kernlink_benches::cluster::{Cluster, ENDPOINTS, SOURCE, change, endpoint_slice, service_of};
 use kernlink_benches::runs::{in_new_namespace, median};
 use kernlink_benches::{Result, figure};
 use kernlink_kernel_tests::{programs, tools};
 use kernlink_proxier::Runner;
-use kernlink_proxier::engine::Intervals;
 use kernlink_proxier::nftables_mode::NftablesMode;
 use kernlink_proxier::runner::Notice;
-use kernlink_proxier::schedule::Schedule;
+use kernlink_proxier::schedule::{Intervals, Schedule};
 use kernlink_proxier::services::ObjectName;
 
 use super::syncs::transaction;
@@ -206,6 +205,9 @@ pub(crate) fn percentile(times: &[Duration], part: f64) -> Duration {
     times.get(index).copied().unwrap_or_default()
 }
 
+/// How many syncs the agent starts in nftables mode without the shortest interval between them.
+pub(crate) const BURST: u32 = 10;
+
 /// The intervals of the agent in nftables mode.
 pub(crate) fn intervals() -> Result<Intervals> {
     Ok(kernlink_benches::cluster::nftables_config()?.intervals())
@@ -217,7 +219,7 @@ pub(crate) fn run() -> Result<()> {
     let commands = commands();
     in_new_namespace(|_| {
         let clock = Clock::default();
-        let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?), clock.notify())?;
+        let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?).with_burst(BURST), clock.notify())?;
         runner.wait_for_first_sync()?;
         let mut quiet = Vec::new();
         for command in &commands {
@@ -233,7 +235,7 @@ pub(crate) fn run() -> Result<()> {
                     let index = number as usize;
                     let round = index / slices.len() % 2;
                     if let Some(slice) = slices.get(index % slices.len()).and_then(|pair| pair.get(round)) {
-                        let name = ObjectName::new(slice.name.namespace.clone(), slice.service.clone());
+                        let name = service_of(slice);
                         clock.begin(&name);
                         runner.change(SOURCE, endpoint_slice(slice.clone()));
                     }

@@ -3,14 +3,13 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kernlink_benches::cluster::{Cluster, SOURCE, endpoint_slice};
+use kernlink_benches::cluster::{Cluster, SOURCE, endpoint_slice, service_of};
 use kernlink_benches::runs::in_new_namespace;
 use kernlink_benches::{Result, figure};
 use kernlink_proxier::Runner;
 use kernlink_proxier::schedule::Schedule;
-use kernlink_proxier::services::ObjectName;
 
-use super::neighbours::{Clock, FirstSync, intervals, percentile};
+use super::neighbours::{BURST, Clock, FirstSync, intervals, percentile};
 use super::proxier;
 
 const SIZE: u32 = 10_000;
@@ -27,7 +26,7 @@ pub(crate) fn run() -> Result<()> {
     for deployments in DEPLOYMENTS {
         let delays = in_new_namespace(|_| {
             let removals = Clock::default();
-            let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?), removals.notify())?;
+            let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?).with_burst(BURST), removals.notify())?;
             runner.wait_for_first_sync()?;
             thread::sleep(Duration::from_secs(15));
             // The replacement of each Service has the new pod; the original one the old pods.
@@ -53,7 +52,7 @@ pub(crate) fn run() -> Result<()> {
             for (time, is_removal, slice) in changes {
                 thread::sleep((start + time).saturating_duration_since(Instant::now()));
                 if is_removal {
-                    removals.begin(&ObjectName::new(slice.name.namespace.clone(), slice.service.clone()));
+                    removals.begin(&service_of(&slice));
                 }
                 runner.change(SOURCE, endpoint_slice(slice));
             }

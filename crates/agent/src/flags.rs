@@ -62,7 +62,7 @@ Log, on standard error:
   SIGUSR1 makes the running agent log one level more, SIGUSR2 one level less.
 
 As in kube-proxy, with the field of the configuration file that they replace:
-  --proxy-mode MODE              mode: iptables, ipvs or userspace; default: iptables
+  --proxy-mode MODE              mode: nftables, iptables, ipvs or userspace; default: iptables
   --proxy-port-range RANGE       portRange: the listening ports of userspace mode; default: 20000-29999
   --udp-timeout D                udpIdleTimeout: how long userspace mode keeps an idle UDP flow; default: 10s before the first reply, then 30s
   --bind-address A               bindAddress

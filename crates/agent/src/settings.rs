@@ -544,10 +544,10 @@ kernlink: {serviceAnnotations: [scheduler], serviceAnnotationNamespaces: [shop],
         let error = settings("--watch /m --detect-local-mode BridgeInterface").unwrap_err();
         let expected = "invalid configuration: --pod-bridge-interface: must not be empty if detectLocalMode is BridgeInterface";
         assert_eq!(error, expected, "a flag that could be given");
-        let error = settings("--watch /m --proxy-mode nftables").unwrap_err();
+        let error = settings("--watch /m --proxy-mode kernelspace").unwrap_err();
         assert!(
             error.contains(
-                "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty"
+                "--proxy-mode: must be iptables, ipvs, nftables, userspace or empty (empty means iptables)"
             ),
             "{error}"
         );
