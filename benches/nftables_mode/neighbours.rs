@@ -205,9 +205,6 @@ pub(crate) fn percentile(times: &[Duration], part: f64) -> Duration {
     times.get(index).copied().unwrap_or_default()
 }
 
-/// How many syncs the agent starts in nftables mode without the shortest interval between them.
-pub(crate) const BURST: u32 = 10;
-
 /// The intervals of the agent in nftables mode.
 pub(crate) fn intervals() -> Result<Intervals> {
     Ok(kernlink_benches::cluster::nftables_config()?.intervals())
@@ -219,7 +216,7 @@ pub(crate) fn run() -> Result<()> {
     let commands = commands();
     in_new_namespace(|_| {
         let clock = Clock::default();
-        let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?).with_burst(BURST), clock.notify())?;
+        let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?), clock.notify())?;
         runner.wait_for_first_sync()?;
         let mut quiet = Vec::new();
         for command in &commands {

@@ -9,7 +9,7 @@ use kernlink_benches::{Result, figure};
 use kernlink_proxier::Runner;
 use kernlink_proxier::schedule::Schedule;
 
-use super::neighbours::{BURST, Clock, FirstSync, intervals, percentile};
+use super::neighbours::{Clock, FirstSync, intervals, percentile};
 use super::proxier;
 
 const SIZE: u32 = 10_000;
@@ -26,7 +26,7 @@ pub(crate) fn run() -> Result<()> {
     for deployments in DEPLOYMENTS {
         let delays = in_new_namespace(|_| {
             let removals = Clock::default();
-            let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?).with_burst(BURST), removals.notify())?;
+            let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?), removals.notify())?;
             runner.wait_for_first_sync()?;
             thread::sleep(Duration::from_secs(15));
             // The replacement of each Service has the new pod; the original one the old pods.

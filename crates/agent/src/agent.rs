@@ -285,8 +285,7 @@ impl Agent {
         if self.settings.folder.is_some() {
             changes.extend(once::synced(self.has_nodes));
         }
-        let schedule = Schedule::new(self.settings.config.intervals())
-            .with_burst(self.settings.config.burst());
+        let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener::<M>();
         // Before the first sync, so that no change is missed.
         self.watcher = kernel_events::watch::<M>(M::of_settings(settings), &self.state);

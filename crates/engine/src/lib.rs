@@ -16,6 +16,7 @@ pub mod health;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod overlap;
+pub mod pace;
 pub mod plan;
 pub mod proxier;
 pub mod report;
@@ -41,6 +42,7 @@ pub use self::data_path::DataPath;
 pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
 pub use self::failures::{OPERATION_FAILED, SOLVED};
+pub use self::pace::Pace;
 pub use self::plan::{Plan, Subject};
 pub use self::proxier::{Cost, Proxier};
 pub use self::report::{Counts, Outcome, Report};

@@ -154,6 +154,12 @@ impl<M: DataPath> Proxier<M> {
         self.services.change(source, change)
     }
 
+    /// Whether a change since the last call must not wait for others: an endpoint does not accept traffic any more, or a Service has its first one
+    /// again. [`Schedule::on_urgent_change`](crate::Schedule::on_urgent_change) takes it.
+    pub fn take_urgent(&mut self) -> bool {
+        self.services.take_urgent()
+    }
+
     /// Declares that a source delivers a kind of object: no sync acts before the first full list of this kind from this source. A source
     /// that delivers an object is registered without this call.
     pub fn register_source(&mut self, source: SourceId, kind: Kind) {
@@ -222,8 +228,7 @@ impl<M: DataPath> Proxier<M> {
     /// Changes nothing.
     pub fn plan_handover(&mut self, now: Instant) -> Vec<RetiredMode> {
         let state = &self.state;
-        self.handover
-            .planned(now, &|name: &Name<'_>| state.keeps(name))
+        self.handover.planned(now, &|name: &Name<'_>| state.keeps(name))
     }
 
     /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.
@@ -362,9 +367,7 @@ impl<M: DataPath> Proxier<M> {
             self.last_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
             let state = &self.state;
-            let left = self
-                .handover
-                .observe(now, &|name: &Name<'_>| state.keeps(name));
+            let left = self.handover.observe(now, &|name: &Name<'_>| state.keeps(name));
             self.add_host_events(left);
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services

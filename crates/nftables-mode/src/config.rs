@@ -5,9 +5,16 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_engine::error::InvalidConfig;
+use kernlink_engine::pace::Pace;
 use kernlink_engine::schedule::Intervals;
 use kernlink_host::{Conntrack, LocalDetection, MasqueradeBit};
 use kernlink_services::NodePortAddresses;
+
+/// The number of transactions that may follow each other at once.
+const BURST: u32 = 20;
+
+/// After so much time without a pause there is one, in which a listing of the tables by another program ends.
+const PAUSE_AFTER: Duration = Duration::from_secs(20);
 
 /// The configuration of nftables mode. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +63,17 @@ impl Config {
         Intervals {
             min: self.min_sync_period,
             max: self.sync_period,
+        }
+    }
+
+    /// The pace of transactions: a few follow each other at once, half of them only for removed endpoints and for Services that get their first
+    /// endpoint or lose their last one. While changes do not end, there is one in each `min_sync_period`.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        Pace {
+            burst: BURST,
+            reserved: BURST / 2,
+            pause_after: PAUSE_AFTER,
         }
     }
 

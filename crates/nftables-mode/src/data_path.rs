@@ -1,9 +1,9 @@
 //! nftables mode as a data path: what the engine calls.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
-use kernlink_engine::{Intervals, InvalidConfig};
+use kernlink_engine::{Intervals, InvalidConfig, Pace};
 use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 
 use super::config::Config;
@@ -35,6 +35,14 @@ impl DataPath for State {
 
     fn intervals(config: &Config) -> Option<Intervals> {
         Some(config.intervals())
+    }
+
+    fn pace(&self) -> Option<Pace> {
+        Some(self.config().pace())
+    }
+
+    fn listing_time(&self) -> Duration {
+        self.listing_time()
     }
 
     fn new(config: &Config) -> Self {

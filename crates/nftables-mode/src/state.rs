@@ -7,7 +7,7 @@ mod record;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernlink_engine::data_path::Class;
 use kernlink_engine::plan::Subject;
@@ -24,6 +24,9 @@ use crate::key::Key;
 use crate::port::PortSpec;
 use crate::rules::{Parameters, Pods};
 use crate::totals::Totals;
+
+/// The time that `nft` 1.0.6 takes to list an element, with a margin of a fifth.
+const LISTING_OF_ELEMENT: Duration = Duration::from_micros(30);
 
 /// The desired and observed tables and elements of nftables mode.
 #[derive(Clone, Debug)]
@@ -231,6 +234,16 @@ impl State {
     pub(crate) fn needs_listing(&self, now: Instant) -> bool {
         self.families.iter().any(|family| family.needs_listing)
             || self.readings.retry_at().is_some_and(|at| at <= now)
+    }
+
+    /// The time that `nft list ruleset` takes for the tables, about.
+    pub(crate) fn listing_time(&self) -> Duration {
+        let elements = self
+            .families
+            .iter()
+            .map(|family| family.totals.elements)
+            .sum::<usize>();
+        LISTING_OF_ELEMENT.saturating_mul(u32::try_from(elements).unwrap_or(u32::MAX))
     }
 
     pub(crate) fn totals(&self) -> Totals {

@@ -26,6 +26,8 @@ pub struct FamilyTotals {
     pub frontends: usize,
     /// Endpoints of ports of Services, once for each policy that the port needs.
     pub endpoints: usize,
+    /// Elements of sets and maps, about.
+    pub elements: usize,
     /// Ports of Services with session affinity.
     pub with_affinity: usize,
     /// Service ports with the policy `Local` for internal traffic that have endpoints, but none on this node.

@@ -130,13 +130,6 @@ impl Config {
         in_mode!(self, |M, settings| M::schedule(settings))
     }
 
-    /// How many syncs may start without the shortest interval of the schedule between them: see
-    /// [`Schedule::with_burst`](kernlink_proxier::Schedule::with_burst).
-    #[must_use]
-    pub fn burst(&self) -> u32 {
-        in_mode!(self, |M, _settings| M::BURST)
-    }
-
     /// Checks the configuration.
     ///
     /// # Errors

@@ -25,8 +25,6 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     const MODE: Mode;
     /// What [`Config`](super::Config) has of the mode.
     type Settings;
-    /// How many syncs may start without the shortest interval of the schedule between them.
-    const BURST: u32 = 1;
 
     /// The configuration of the data path.
     fn of_settings(settings: &Self::Settings) -> &Self::Config;
@@ -195,7 +193,6 @@ impl Served for IptablesMode {
 impl Served for NftablesMode {
     const MODE: Mode = Mode::Nftables;
     type Settings = NftablesConfig;
-    const BURST: u32 = 10;
 
     fn of_settings(settings: &NftablesConfig) -> &nftables_mode::Config {
         &settings.config

@@ -37,12 +37,7 @@ impl<M: DataPath> Steps<M> {
     ///
     /// # Errors
     /// What could not be read.
-    pub fn reread(
-        &mut self,
-        state: &mut M,
-        kernel: &mut M::Kernel,
-        now: Instant,
-    ) -> Result<(), M::Error> {
+    pub fn reread(&mut self, state: &mut M, kernel: &mut M::Kernel, now: Instant) -> Result<(), M::Error> {
         state.set_time(now);
         let (mut due, dependents) = self.retries.take_due(now);
         due.extend(state.due(now));

@@ -12,7 +12,7 @@ use crate::elements::Shared;
 use crate::flows;
 use crate::observe::Affinities;
 use crate::operation::Observed;
-use crate::port::PortSpec;
+use crate::port::{FrontendSpec, PortSpec};
 use crate::rules::Parameters;
 
 /// The code of the event that a Service has more endpoints than are balanced.
@@ -241,6 +241,16 @@ impl FamilyState {
         let totals = &mut self.totals;
         add(&mut totals.frontends, port.frontends.len());
         add(&mut totals.endpoints, port.cluster.len() + port.local.len());
+        let of_frontend = |(_, frontend): &(FrontendKey, FrontendSpec)| {
+            let list = if frontend.is_local {
+                &port.local
+            } else {
+                &port.cluster
+            };
+            let short = if frontend.is_local { port.cluster.len() } else { 0 };
+            2 + list.len() + short
+        };
+        add(&mut totals.elements, port.frontends.iter().map(of_frontend).sum());
         add(&mut totals.with_affinity, usize::from(port.affinity.is_some()));
         add(
             &mut totals.no_local_internal,
