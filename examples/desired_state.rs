@@ -1,12 +1,13 @@
-//! Reads manifests and writes the listings that the kernel of a node should print, in the notations of `ipvsadm`, `ipset`, `iptables`
-//! and `sysctl`. No kernel is read or changed.
+//! Reads manifests and writes the listings that the kernel of a node should print, in the notations of `ipvsadm`, `ipset`, `iptables`,
+//! `nft` and `sysctl`. No kernel is read or changed.
 //!
 //! ```sh
 //! cargo run --example desired_state -- --mode iptables --node-name node-a --node-ip 192.0.2.1 --cluster-cidr 10.244.0.0/16 web.yaml
 //! ```
 //!
 //! Without `--mode`, the mode is that of the configuration file; one without a mode selects iptables, as in kube-proxy. Without a file it is
-//! ipvs. The listings of iptables mode are `iptables.txt`, `ip6tables.txt`, `jumps.txt` and `sysctl.txt`.
+//! ipvs. The listings of iptables mode are `iptables.txt`, `ip6tables.txt`, `jumps.txt` and `sysctl.txt`; those of
+//! nftables mode, which are commands of `nft` for an empty kernel, `nftables-ipv4.txt`, `nftables-ipv6.txt` and `sysctl.txt`.
 //!
 //! Two folders written with `--output-dir` can be compared with `diff -r`.
 
@@ -36,7 +37,7 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
   --node-addresses IFACE=A,... the addresses on its interfaces, without prefix length; default: its addresses, on eth0; 127.0.0.1
                                and ::1 on lo are added unless addresses on lo are given
   --config FILE                a KubeProxyConfiguration
-  --mode MODE                  ipvs or iptables; default: that of the configuration, which is iptables if it is empty or
+  --mode MODE                  ipvs, iptables or nftables; default: that of the configuration, which is iptables if it is empty or
                                missing there; ipvs without a configuration
   --kernel-version VERSION     default: this machine's
   --cpus N                     default: this machine's
@@ -44,7 +45,7 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
 
 An option takes precedence over the configuration file and over a Node object in the input.";
 
-const NO_LISTINGS: &str = "mode: userspace mode has no listings, since its rules depend on the ports of the process; valid: ipvs, iptables";
+const NO_LISTINGS: &str = "mode: userspace mode has no listings, since its rules depend on the ports of the process; valid: ipvs, iptables, nftables";
 
 fn main() -> ExitCode {
     let arguments: Result<Vec<String>, _> = std::env::args_os()
@@ -233,6 +234,7 @@ impl Options {
         let local_detection = match &mut config {
             Config::Ipvs(config) => &mut config.local_detection,
             Config::Iptables(config) => &mut config.local_detection,
+            Config::Nftables(config) => &mut config.config.local_detection,
             Config::Userspace(_) => return Err(NO_LISTINGS.to_owned()),
         };
         if let LocalDetection::ClusterCidr(configured) = local_detection

@@ -154,6 +154,12 @@ impl<M: DataPath> Proxier<M> {
         self.services.change(source, change)
     }
 
+    /// Whether a change since the last call must not wait for others: an endpoint does not accept traffic any more, or a Service has its first one
+    /// again. [`Schedule::on_urgent_change`](crate::Schedule::on_urgent_change) takes it.
+    pub fn take_urgent(&mut self) -> bool {
+        self.services.take_urgent()
+    }
+
     /// Declares that a source delivers a kind of object: no sync acts before the first full list of this kind from this source. A source
     /// that delivers an object is registered without this call.
     pub fn register_source(&mut self, source: SourceId, kind: Kind) {
