@@ -64,7 +64,9 @@ fn config(mode: Mode) -> Config {
             config.conntrack.max_per_core = 0;
             config.local_detection = detection;
         }
-        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
+        Config::Nftables(_) | Config::Userspace(_) => {
+            unreachable!("the tests of this file are about the other modes")
+        }
     }
     config
 }

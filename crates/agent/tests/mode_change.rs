@@ -62,7 +62,7 @@ fn config(mode: Mode, detection: &LocalDetection) -> Config {
             config.local_detection = detection.clone();
             config.into()
         }
-        Mode::Userspace => unreachable!("no test of this file is about userspace mode"),
+        Mode::Nftables | Mode::Userspace => unreachable!("the tests of this file are about the other modes"),
     }
 }
 

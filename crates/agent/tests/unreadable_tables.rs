@@ -230,7 +230,9 @@ fn config(mode: Mode) -> Config {
     match &mut config {
         Config::Ipvs(config) => config.conntrack.max_per_core = 0,
         Config::Iptables(config) => config.conntrack.max_per_core = 0,
-        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
+        Config::Nftables(_) | Config::Userspace(_) => {
+            unreachable!("the tests of this file are about the other modes")
+        }
     }
     config
 }

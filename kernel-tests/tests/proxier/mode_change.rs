@@ -37,7 +37,7 @@ fn config(mode: Mode) -> Config {
             config.local_detection = ipvs.local_detection;
             config.into()
         }
-        Mode::Userspace => unreachable!("this test is about the other modes"),
+        Mode::Nftables | Mode::Userspace => unreachable!("the tests of this file are about the other modes"),
     }
 }
 
@@ -164,7 +164,9 @@ fn proxier(config: &Config) -> Box<dyn AnyProxier> {
         Config::Iptables(config) => {
             any_proxier::proxier::<IptablesMode>(config, iptables_mode::Kernel::open().unwrap(), retiring)
         }
-        Config::Userspace(_) => unreachable!("this test is about the other modes"),
+        Config::Nftables(_) | Config::Userspace(_) => {
+            unreachable!("the tests of this file are about the other modes")
+        }
     };
     let objects = kernlink_kubernetes::manifest::read("test", &manifests());
     for change in objects.into_changes().unwrap() {

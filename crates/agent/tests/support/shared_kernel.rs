@@ -336,7 +336,9 @@ impl Proxier {
             Config::Iptables(config) => {
                 any_proxier::proxier::<IptablesMode>(config, (kernel.iptables)(), retiring)
             }
-            Config::Userspace(_) => unreachable!("these tests are about the other modes"),
+            Config::Nftables(_) | Config::Userspace(_) => {
+                unreachable!("these tests are about the other modes")
+            }
         }
     }
 
