@@ -810,6 +810,7 @@ mod tests {
         let text = events[0].reason.to_string();
         assert!(text.contains("another mode still serves ns/s2"), "{text}");
         node.served.insert(2);
+        node.now += HELD_INTERVAL;
         node.sync(false);
         assert_eq!(is_left(&mode), (vec![], false));
         let (handed, _) = node.sync(false);
@@ -868,12 +869,8 @@ mod tests {
         let mut reported = 0;
         let mut last = Duration::ZERO;
         for _ in 0..5 {
-            let (handed, _) = node.sync(false);
-            let (handed, _) = if node.handover.may_have_leftovers() {
-                (handed, ())
-            } else {
-                (node.sync(true).0, ())
-            };
+            let is_first = !node.handover.may_have_leftovers();
+            let (handed, _) = node.sync(is_first);
             reported += handed.events.len();
             assert_eq!((handed.counts().failed, handed.waiting), (1, 1));
             let delay = handed.next.unwrap() - node.now;
