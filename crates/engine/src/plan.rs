@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hash};
 use foldhash::quality::RandomState;
 use kernlink_services::ObjectName;
 
-use crate::retry::Failures;
+use crate::retry::Retries;
 
 /// What a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,11 +86,6 @@ pub struct StepId(usize);
 impl StepId {
     pub(crate) fn at(index: usize) -> Self {
         StepId(index)
-    }
-
-    /// The position of the same step if so many steps precede the plan.
-    pub(crate) fn after(self, steps: usize) -> Self {
-        StepId(self.0 + steps)
     }
 
     /// The position, counted through all phases from 0.
@@ -217,7 +212,7 @@ pub(crate) struct Built<K, O, P> {
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
 pub struct PlanBuilder<'a, K, O, P> {
-    retries: &'a dyn Failures<K, O>,
+    retries: &'a Retries<K, O>,
     steps: Vec<(P, Step<K, O>)>,
     waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
@@ -273,7 +268,7 @@ where
     O: PartialEq,
     P: Copy + Ord,
 {
-    pub(crate) fn new(retries: &'a dyn Failures<K, O>) -> Self {
+    pub(crate) fn new(retries: &'a Retries<K, O>) -> Self {
         Self {
             retries,
             steps: Vec::new(),
@@ -391,43 +386,6 @@ where
         steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
     }
 
-    /// Adds the steps of another data path, whose keys, operations and phases are some of this one's. `plan` adds them to a builder of
-    /// their own.
-    pub fn add_part<PartKey, PartOperation, PartPhase>(
-        &mut self,
-        plan: impl FnOnce(&mut PlanBuilder<'_, PartKey, PartOperation, PartPhase>),
-    ) where
-        PartKey: Clone + Hash + Into<K> + Ord,
-        PartOperation: Clone + Into<O> + PartialEq,
-        PartPhase: Copy + Into<P> + Ord,
-    {
-        let failures = PartFailures { whole: self.retries };
-        let mut part = PlanBuilder::new(&failures);
-        plan(&mut part);
-        let PlanBuilder {
-            steps,
-            waiting,
-            needed,
-            ..
-        } = part;
-        let before = self.steps.len();
-        let after = |needs: Vec<StepId>| needs.into_iter().map(|need| need.after(before)).collect();
-        self.steps.extend(steps.into_iter().map(|(phase, step)| {
-            let step = Step {
-                key: step.key.into(),
-                subject: step.subject,
-                operation: step.operation.into(),
-                needs: after(step.needs),
-                needs_any: after(step.needs_any),
-            };
-            self.index.add(&step.key);
-            (phase.into(), step)
-        }));
-        let waiting = waiting.into_iter().map(|(on, key)| (on.into(), key.into()));
-        self.waiting.extend(waiting);
-        self.needed.extend(needed.into_iter().map(Into::into));
-    }
-
     /// Puts the steps in the order of their phases.
     pub(crate) fn finish(self) -> Built<K, O, P> {
         let mut order: Vec<usize> = (0..self.steps.len()).collect();
@@ -467,43 +425,6 @@ where
             waiting: self.waiting,
             needed: self.needed,
         }
-    }
-}
-
-/// The failures of a data path that has another one as a part, as that one identifies them.
-struct PartFailures<'a, K, O> {
-    whole: &'a dyn Failures<K, O>,
-}
-
-impl<K, O> fmt::Debug for PartFailures<'_, K, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.whole.fmt(f)
-    }
-}
-
-impl<K, O, PartKey, PartOperation> Failures<PartKey, PartOperation> for PartFailures<'_, K, O>
-where
-    PartKey: Clone + Into<K>,
-    PartOperation: Clone + Into<O>,
-{
-    fn is_empty(&self) -> bool {
-        self.whole.is_empty()
-    }
-
-    fn has_failed(&self, key: &PartKey) -> bool {
-        !self.whole.is_empty() && self.whole.has_failed(&key.clone().into())
-    }
-
-    fn waits(&self, key: &PartKey) -> bool {
-        !self.whole.is_empty() && self.whole.waits(&key.clone().into())
-    }
-
-    fn is_waiting(&self, key: &PartKey, operation: &PartOperation) -> bool {
-        // Operations may be large: they are compared only if one on the key failed.
-        Failures::<PartKey, PartOperation>::waits(self, key)
-            && self
-                .whole
-                .is_waiting(&key.clone().into(), &operation.clone().into())
     }
 }
 

@@ -86,8 +86,8 @@ impl DataPath for State {
         recheck::recheck(self, kernel, keys)
     }
 
-    fn undone(&self, key: &Key) -> Option<Key> {
-        self.undone(key)
+    fn reverted(&self, key: &Key) -> Option<Key> {
+        self.reverted(key)
     }
 
     fn interface_addresses(&self) -> Vec<InterfaceAddress> {
