@@ -92,6 +92,18 @@ const LAYERS: &[Layer] = &[
             "kernlink-iptables-restore",
         ],
     ),
+    layer(
+        "kernlink-nftables-mode",
+        &[
+            ENGINE,
+            HOST,
+            "kernlink-nftables",
+            // The addresses of the node.
+            "kernlink-dummylink",
+            // Stale UDP flows.
+            "kernlink-conntrack",
+        ],
+    ),
     // What embedding programs add: the engine and the modes that they choose.
     layer(
         PROXIER,
@@ -102,6 +114,7 @@ const LAYERS: &[Layer] = &[
             NETFILTER,
             "kernlink-ipvs-mode",
             "kernlink-iptables-mode",
+            "kernlink-nftables-mode",
             "kernlink-userspace",
         ],
     ),
@@ -158,6 +171,19 @@ const NEVER_COMPILED: &[(&str, &[&str])] = &[
             "kernlink-ipvs",
             "kernlink-ipset",
             "kernlink-ipvs-mode",
+            "kernlink-nftables-mode",
+            "kernlink-userspace",
+        ],
+    ),
+    (
+        "kernlink-nftables-mode",
+        &[
+            "kernlink-ipvs",
+            "kernlink-ipset",
+            "kernlink-iptables-restore",
+            NETFILTER,
+            "kernlink-ipvs-mode",
+            "kernlink-iptables-mode",
             "kernlink-userspace",
         ],
     ),
@@ -168,11 +194,16 @@ const NEVER_COMPILED: &[(&str, &[&str])] = &[
             "kernlink-ipset",
             "kernlink-ipvs-mode",
             "kernlink-iptables-mode",
+            "kernlink-nftables-mode",
         ],
     ),
     (
         "kernlink-ipvs-mode",
-        &["kernlink-iptables-mode", "kernlink-userspace"],
+        &[
+            "kernlink-iptables-mode",
+            "kernlink-nftables-mode",
+            "kernlink-userspace",
+        ],
     ),
 ];
 
@@ -283,6 +314,7 @@ mod tests {
         "kernlink-netfilter",
         "kernlink-ipvs-mode",
         "kernlink-iptables-mode",
+        "kernlink-nftables-mode",
         "kernlink-userspace",
         "kernlink-proxier",
         "kernlink-agent",
@@ -323,6 +355,7 @@ mod tests {
             ("kernlink-ipvs-mode", "kernlink-netfilter"),
             ("kernlink-ipvs-mode", "kernlink-ipvs"),
             ("kernlink-iptables-mode", "kernlink-kubernetes"),
+            ("kernlink-nftables-mode", "kernlink-nftables"),
             ("kernlink-userspace", "kernlink-engine"),
             ("kernlink-userspace", "kernlink-iptables-restore"),
             ("kernlink-proxier", "kernlink-ipvs-mode"),
@@ -359,6 +392,8 @@ mod tests {
             ("kernlink-ipvs-mode", "kernlink-iptables-mode"),
             ("kernlink-iptables-mode", "kernlink-ipvs-mode"),
             ("kernlink-iptables-mode", "kernlink-ipset"),
+            ("kernlink-nftables-mode", "kernlink-iptables-restore"),
+            ("kernlink-nftables-mode", "kernlink-iptables-mode"),
             ("kernlink-userspace", "kernlink-iptables-mode"),
             ("kernlink-userspace", "kernlink-proxier"),
             ("kernlink-userspace", "kernlink-agent"),

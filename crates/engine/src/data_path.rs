@@ -5,7 +5,7 @@
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernlink_services::{
     Changes, Config, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services,
@@ -13,6 +13,7 @@ use kernlink_services::{
 
 pub use crate::class::Class;
 use crate::error::{InvalidConfig, SyncError};
+use crate::pace::Pace;
 use crate::plan::{Plan, PlanBuilder, Step};
 use crate::report::Report;
 use crate::retire::{Interim, Name};
@@ -96,6 +97,19 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// the configuration. `None`: they stay as they are. Default: `None`.
     fn intervals(_config: &Self::Config) -> Option<Intervals> {
         None
+    }
+
+    /// The pace of transactions with the present configuration, for the [`Schedule`](crate::Schedule) of a [`Runner`](crate::Runner). Default:
+    /// none, so that no two syncs start within the shortest interval.
+    fn pace(&self) -> Option<Pace> {
+        None
+    }
+
+    /// The time that the standard tool needs to list the owned objects, about. While changes do not end, a schedule with a
+    /// [pace](Self::pace) has pauses of this length. Called after every sync: the cost must not depend on the number of Services. Default:
+    /// zero.
+    fn listing_time(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// A data path before Services and kernel were read.

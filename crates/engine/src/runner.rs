@@ -313,6 +313,7 @@ fn run<M: DataPath>(
     recorder: &Shared<M>,
     mut notify: impl FnMut(&Proxier<M>, Notice<M>),
 ) -> Proxier<M> {
+    schedule.set_pace(proxier.state().pace());
     if proxier.services().has_synced() {
         schedule.on_synced(Instant::now());
     }
@@ -364,6 +365,10 @@ fn run<M: DataPath>(
             Ok(synced) => {
                 recorder.lock().on_synced(&proxier, &synced, SystemTime::now());
                 schedule.delay_listing(synced.no_listing_before);
+                schedule.set_listing_time(proxier.state().listing_time());
+                if !synced.plan.is_empty() {
+                    schedule.on_written(now);
+                }
                 schedule.on_report(Instant::now(), synced.next);
                 notify(&proxier, Notice::Synced(Box::new(synced)));
             }
@@ -439,6 +444,7 @@ fn handle<M: DataPath>(
                     if let Some(intervals) = M::intervals(&config) {
                         schedule.set_intervals(intervals);
                     }
+                    schedule.set_pace(proxier.state().pace());
                     schedule.on_change(now);
                 }
                 Err(error) => notify(proxier, Notice::InvalidConfig(error)),
@@ -455,7 +461,11 @@ fn handle<M: DataPath>(
         }
         Command::KernelChanges | Command::Stop => return,
     };
-    schedule.on_change(now);
+    if proxier.take_urgent() {
+        schedule.on_urgent_change(now);
+    } else {
+        schedule.on_change(now);
+    }
     if !events.is_empty() {
         recorder.lock().on_events(&events, SystemTime::now());
         notify(proxier, Notice::Events(events));
