@@ -4,9 +4,9 @@ use std::io;
 use std::thread;
 use std::time::Instant;
 
+use kernlink_proxier::data_path::SyncedOf;
 use kernlink_proxier::ipvs_mode::iptables_restore::end_tools;
 use kernlink_proxier::unreadable::is_unreadable;
-use kernlink_proxier::data_path::SyncedOf;
 use kernlink_proxier::{DataPath, Proxier};
 use kernlink_services::{Change, Kind, SourceId};
 use tokio::runtime::{Builder, Runtime};

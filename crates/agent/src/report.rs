@@ -6,9 +6,9 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
+use kernlink_proxier::Synced;
 use kernlink_proxier::report::Outcome;
 use kernlink_proxier::retire::RetiredOutcome;
-use kernlink_proxier::Synced;
 use kernlink_services::{Event, Subject};
 
 use crate::folder::{Problem, ProblemDifference};

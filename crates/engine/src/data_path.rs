@@ -11,6 +11,7 @@ use kernlink_services::{
     Changes, Config, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services,
 };
 
+pub use crate::class::Class;
 use crate::error::{InvalidConfig, SyncError};
 use crate::pace::Pace;
 use crate::plan::{Plan, PlanBuilder, Step};
@@ -34,7 +35,7 @@ use crate::synced::Synced;
 /// 3. [`compile`](Self::compile), also if nothing changed. [`is_dirty`](Self::is_dirty) for objects of failed operations: if the outcome of one
 ///    is unknown and its object is dirty, `set_dirty` and `observe_keys`.
 /// 4. [`plan`](Self::plan).
-/// 5. [`undone`](Self::undone) for each step, and `is_dirty` for objects of failed operations.
+/// 5. [`reverted`](Self::reverted) for each step, and `is_dirty` for objects of failed operations.
 /// 6. For each phase [`execute`](Self::execute), then for each of its operations [`record`](Self::record), or
 ///    [`record_failure`](Self::record_failure).
 /// 7. [`clear_dirty`](Self::clear_dirty), [`next`](Self::next), [`draining`](Self::draining), [`unread`](Self::unread).
@@ -165,7 +166,7 @@ pub trait DataPath: Debug + Send + Sized + 'static {
 
     /// The object that a step with this key repairs, if the last [`observe`](Self::observe) found it changed or removed by another program:
     /// its observed value was not the recorded one. Called after a plan was made, before [`clear_dirty`](Self::clear_dirty). Default: none.
-    fn undone(&self, _key: &Self::Key) -> Option<Self::Key> {
+    fn reverted(&self, _key: &Self::Key) -> Option<Self::Key> {
         None
     }
 
@@ -289,15 +290,3 @@ pub type SyncedOf<M> =
     Synced<<M as DataPath>::Key, <M as DataPath>::Operation, <M as DataPath>::Phase, <M as DataPath>::Error>;
 /// Why a sync of a data path did nothing.
 pub type SyncErrorOf<M> = SyncError<<M as DataPath>::Error>;
-
-/// What a kernel object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Class {
-    /// The kind, in lower case with underscores: a label of metrics.
-    pub kind: &'static str,
-    /// The family that it is for. `None`: all families.
-    pub family: Option<Family>,
-    /// Whether all Services of the family depend on it, such as the rules. As long as an operation on such an object fails, the family
-    /// counts as not synced.
-    pub is_shared: bool,
-}

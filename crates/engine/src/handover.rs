@@ -47,11 +47,11 @@ use foldhash::quality::RandomState;
 use kernlink_base::Backoff;
 use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
-use crate::failures::{OPERATION_FAILED, solved_event};
 use crate::report::Counts;
 use crate::retire::{
     Interim, Kept, Name, Retire, Retired, RetiredOutcome, RetiredStep, Round, Unserved, names,
 };
+use crate::solved::{OPERATION_FAILED, solved_event};
 use crate::unreadable::LEFTOVERS_UNREADABLE;
 
 pub use self::steps::Steps;

@@ -1,11 +1,13 @@
 //! The steps that bring the kernel to the desired state, in phases. A plan is plain data. It prints as the equivalent commands.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::{self, Display};
+use std::hash::{BuildHasher, Hash};
 
+use foldhash::quality::RandomState;
 use kernlink_services::ObjectName;
 
-use crate::retry::Failures;
+use crate::retry::Retries;
 
 /// What a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,11 +86,6 @@ pub struct StepId(usize);
 impl StepId {
     pub(crate) fn at(index: usize) -> Self {
         StepId(index)
-    }
-
-    /// The position of the same step if so many steps precede the plan.
-    pub(crate) fn after(self, steps: usize) -> Self {
-        StepId(self.0 + steps)
     }
 
     /// The position, counted through all phases from 0.
@@ -215,25 +212,69 @@ pub(crate) struct Built<K, O, P> {
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
 pub struct PlanBuilder<'a, K, O, P> {
-    retries: &'a dyn Failures<K, O>,
+    retries: &'a Retries<K, O>,
     steps: Vec<(P, Step<K, O>)>,
     waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
     needed: BTreeSet<K>,
+    index: Index<K>,
+}
+
+/// The steps of each key.
+#[derive(Debug)]
+struct Index<K> {
+    hasher: RandomState,
+    /// By the hash of a key, its last step, or that of another key with this hash. The keys are in the steps.
+    last: HashMap<u64, usize, RandomState>,
+    /// For each step, the one before it with the same hash.
+    before: Vec<Option<usize>>,
+    /// The keys of steps that were left out, or that wait for another step.
+    left_out: HashSet<K, RandomState>,
+    /// What stands for a step of a key that has none of its own.
+    included: HashMap<K, Need<K>, RandomState>,
+}
+
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            last: HashMap::default(),
+            before: Vec::new(),
+            left_out: HashSet::default(),
+            included: HashMap::default(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Index<K> {
+    fn add(&mut self, key: &K) {
+        let before = self.last.insert(self.hasher.hash_one(key), self.before.len());
+        self.before.push(before);
+    }
+
+    /// The steps with the hash of a key, the last one first.
+    fn steps(&self, key: &K) -> impl Iterator<Item = usize> {
+        let last = match self.before.is_empty() {
+            true => None,
+            false => self.last.get(&self.hasher.hash_one(key)).copied(),
+        };
+        std::iter::successors(last, |step| self.before.get(*step).copied().flatten())
+    }
 }
 
 impl<'a, K, O, P> PlanBuilder<'a, K, O, P>
 where
-    K: Clone + Ord,
+    K: Clone + Hash + Ord,
     O: PartialEq,
     P: Copy + Ord,
 {
-    pub(crate) fn new(retries: &'a dyn Failures<K, O>) -> Self {
+    pub(crate) fn new(retries: &'a Retries<K, O>) -> Self {
         Self {
             retries,
             steps: Vec::new(),
             waiting: Vec::new(),
             needed: BTreeSet::new(),
+            index: Index::default(),
         }
     }
 
@@ -265,7 +306,7 @@ where
             self.needed.insert(key.clone());
         }
         if self.retries.is_waiting(&key, &operation) {
-            return Need::Waiting(key);
+            return self.leave_out(key);
         }
         let mut all = Vec::with_capacity(needs.all.len());
         for need in needs.all {
@@ -273,7 +314,7 @@ where
                 Need::Step(BuilderStep(index)) => all.push(StepId(index)),
                 Need::Waiting(on) => {
                     self.waiting.push((on, key.clone()));
-                    return Need::Waiting(key);
+                    return self.leave_out(key);
                 }
             }
         }
@@ -288,7 +329,7 @@ where
         if any.is_empty() && !waits.is_empty() {
             // The first of them that is done is enough.
             self.waiting.extend(waits.into_iter().map(|on| (on, key.clone())));
-            return Need::Waiting(key);
+            return self.leave_out(key);
         }
         let step = Step {
             key,
@@ -297,50 +338,52 @@ where
             needs: all,
             needs_any: any,
         };
+        self.index.add(&step.key);
         self.steps.push((phase, step));
         Need::Step(BuilderStep(self.steps.len() - 1))
+    }
+
+    fn leave_out(&mut self, key: K) -> Need<K> {
+        self.index.left_out.insert(key.clone());
+        Need::Waiting(key)
+    }
+
+    /// What a step needs that requires the object `key` to be in its desired state: all steps of this key so far, in no particular order.
+    /// If there are none, nothing if the object `is_in_place`; otherwise its operation failed before, and the step waits for it.
+    #[must_use]
+    pub fn after(&self, key: &K, is_in_place: bool) -> Vec<Need<K>> {
+        let needs = self.steps_of(key);
+        if needs.is_empty() && !is_in_place {
+            return vec![Need::Waiting(key.clone())];
+        }
+        needs
+    }
+
+    /// The steps of a key so far. A step that was left out is [`Need::Waiting`]. Empty: there are none.
+    #[must_use]
+    pub fn steps_of(&self, key: &K) -> Vec<Need<K>> {
+        let steps = self.index.steps(key);
+        let is_of_key = |step: &usize| self.steps.get(*step).is_some_and(|(_, step)| step.key == *key);
+        let mut needs: Vec<Need<K>> = steps
+            .filter(is_of_key)
+            .map(|step| Need::Step(BuilderStep(step)))
+            .collect();
+        needs.extend(self.index.included.get(key).cloned());
+        if !self.index.left_out.is_empty() && self.index.left_out.contains(key) {
+            needs.push(Need::Waiting(key.clone()));
+        }
+        needs
+    }
+
+    /// A step that was added brings the object `key` in its desired state too, for [`after`](Self::after).
+    pub fn include(&mut self, key: K, step: Need<K>) {
+        self.index.included.insert(key, step);
     }
 
     /// The steps added so far: what each is for, its operation, and the value by which a later step needs it.
     pub fn steps(&self) -> impl Iterator<Item = (&Subject, &O, Need<K>)> {
         let steps = self.steps.iter().enumerate();
         steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
-    }
-
-    /// Adds the steps of another data path, whose keys, operations and phases are some of this one's. `plan` adds them to a builder of
-    /// their own.
-    pub fn add_part<PartKey, PartOperation, PartPhase>(
-        &mut self,
-        plan: impl FnOnce(&mut PlanBuilder<'_, PartKey, PartOperation, PartPhase>),
-    ) where
-        PartKey: Clone + Into<K> + Ord,
-        PartOperation: Clone + Into<O> + PartialEq,
-        PartPhase: Copy + Into<P> + Ord,
-    {
-        let failures = PartFailures { whole: self.retries };
-        let mut part = PlanBuilder::new(&failures);
-        plan(&mut part);
-        let PlanBuilder {
-            steps,
-            waiting,
-            needed,
-            ..
-        } = part;
-        let before = self.steps.len();
-        let after = |needs: Vec<StepId>| needs.into_iter().map(|need| need.after(before)).collect();
-        self.steps.extend(steps.into_iter().map(|(phase, step)| {
-            let step = Step {
-                key: step.key.into(),
-                subject: step.subject,
-                operation: step.operation.into(),
-                needs: after(step.needs),
-                needs_any: after(step.needs_any),
-            };
-            (phase.into(), step)
-        }));
-        let waiting = waiting.into_iter().map(|(on, key)| (on.into(), key.into()));
-        self.waiting.extend(waiting);
-        self.needed.extend(needed.into_iter().map(Into::into));
     }
 
     /// Puts the steps in the order of their phases.
@@ -385,39 +428,72 @@ where
     }
 }
 
-/// The failures of a data path that has another one as a part, as that one identifies them.
-struct PartFailures<'a, K, O> {
-    whole: &'a dyn Failures<K, O>,
-}
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
 
-impl<K, O> fmt::Debug for PartFailures<'_, K, O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.whole.fmt(f)
-    }
-}
+    use kernlink_base::Backoff;
 
-impl<K, O, PartKey, PartOperation> Failures<PartKey, PartOperation> for PartFailures<'_, K, O>
-where
-    PartKey: Clone + Into<K>,
-    PartOperation: Clone + Into<O>,
-{
-    fn is_empty(&self) -> bool {
-        self.whole.is_empty()
+    use super::*;
+    use crate::retry::Retries;
+
+    type Builder<'a> = PlanBuilder<'a, &'static str, &'static str, u8>;
+
+    fn push(builder: &mut Builder<'_>, key: &'static str, operation: &'static str) -> Need<&'static str> {
+        builder.push(0, key, Subject::DataPath, operation, Needs::none())
     }
 
-    fn has_failed(&self, key: &PartKey) -> bool {
-        !self.whole.is_empty() && self.whole.has_failed(&key.clone().into())
+    /// The steps and keys of needs.
+    fn shown(needs: &[Need<&'static str>]) -> Vec<String> {
+        let mut shown: Vec<String> = needs.iter().map(|need| format!("{need:?}")).collect();
+        shown.sort_unstable();
+        shown
     }
 
-    fn waits(&self, key: &PartKey) -> bool {
-        !self.whole.is_empty() && self.whole.waits(&key.clone().into())
+    #[test]
+    fn a_step_after_an_object_needs_all_of_its_steps() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        let first = push(&mut builder, "a", "write");
+        push(&mut builder, "b", "write");
+        let second = push(&mut builder, "a", "write more");
+        let expected = shown(&[first, second]);
+        assert_eq!(shown(&builder.after(&"a", false)), expected);
+        // It is changed, although it was in place.
+        assert_eq!(shown(&builder.after(&"a", true)), expected);
     }
 
-    fn is_waiting(&self, key: &PartKey, operation: &PartOperation) -> bool {
-        // Operations may be large: they are compared only if one on the key failed.
-        Failures::<PartKey, PartOperation>::waits(self, key)
-            && self
-                .whole
-                .is_waiting(&key.clone().into(), &operation.clone().into())
+    #[test]
+    fn a_step_after_an_object_without_steps_waits_unless_the_object_is_in_place() {
+        let retries = Retries::new(Backoff::default());
+        let builder: Builder<'_> = PlanBuilder::new(&retries);
+        assert!(builder.after(&"a", true).is_empty());
+        assert_eq!(shown(&builder.after(&"a", false)), shown(&[Need::Waiting("a")]));
+        assert!(builder.steps_of(&"a").is_empty());
+    }
+
+    #[test]
+    fn a_step_after_one_that_was_left_out_waits_for_its_key() {
+        let mut retries = Retries::new(Backoff::default());
+        retries.fail(&"a", "write", None, false, Instant::now());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        push(&mut builder, "a", "write");
+        let waiting = shown(&[Need::Waiting("a")]);
+        for is_in_place in [false, true] {
+            assert_eq!(shown(&builder.after(&"a", is_in_place)), waiting);
+        }
+        let needs = Needs::all(builder.after(&"a", false));
+        builder.push(0, "b", Subject::DataPath, "write", needs);
+        assert_eq!(shown(&builder.after(&"b", true)), shown(&[Need::Waiting("b")]));
+        assert!(builder.finish().plan.is_empty());
+    }
+
+    #[test]
+    fn one_step_may_include_several_objects() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        let all = push(&mut builder, "all", "write");
+        builder.include("a", all.clone());
+        assert_eq!(shown(&builder.after(&"a", false)), shown(&[all]));
     }
 }

@@ -16,15 +16,16 @@ use crate::broadcast::{Broadcaster, Subscriber, Subscription};
 use crate::data_path::{DataPath, PlanOf, SyncErrorOf, SyncedOf};
 use crate::durations::{Stage, Stopwatch};
 use crate::error::{InvalidConfig, SyncError};
-use crate::failures::{FailureEvents, solved_event};
+use crate::failures::FailureEvents;
 use crate::first;
 use crate::handover::{Handed, Handover, RetiredMode};
-use crate::overlap::at_once;
+use crate::overlap::join;
 use crate::plan::{Built, PlanBuilder};
 use crate::retire::{Interim, Name, Retire};
-use crate::retry::{Failures, Retries};
+use crate::retry::Retries;
+use crate::reverted::Reverted;
+use crate::solved::solved_event;
 use crate::synced::Synced;
-use crate::undone::Undone;
 
 /// Keeps the kernel in the state that the Services need, through one data path.
 ///
@@ -64,7 +65,7 @@ pub struct Proxier<M: DataPath> {
     broadcaster: Broadcaster,
     stopwatch: Stopwatch,
     /// What other programs changed back.
-    undone: Undone<M::Key>,
+    reverted: Reverted<M::Key>,
     /// The objects that the recheck before the next plan found changed.
     found: Vec<M::Key>,
     /// Whether the recorded values were those in the kernel before it was read last: a difference is a change by another program.
@@ -123,7 +124,7 @@ impl<M: DataPath> Proxier<M> {
             health_checks: BTreeSet::new(),
             broadcaster: Broadcaster::default(),
             stopwatch: Stopwatch::default(),
-            undone: Undone::new(),
+            reverted: Reverted::new(),
             found: Vec::new(),
             is_comparable: false,
         })
@@ -343,7 +344,7 @@ impl<M: DataPath> Proxier<M> {
         self.state.set_time(now);
         self.handover.set_time(now);
         let (mut due, dependents) = self.retries.take_due(now);
-        if self.undone.no_listing_before(now).is_none() {
+        if self.reverted.no_listing_before(now).is_none() {
             self.needs_listing |= std::mem::take(&mut self.needs_later_listing);
         }
         let is_listing = self.needs_listing || self.state.needs_listing(now);
@@ -380,7 +381,7 @@ impl<M: DataPath> Proxier<M> {
         let updated = if is_listing && self.state.first_services().is_empty() {
             let (state, kernel) = (&mut self.state, &mut self.kernel.0);
             let services = &mut self.services;
-            let (events, updated) = at_once(
+            let (events, updated) = join(
                 || state.observe_families(kernel, &Family::ALL),
                 || services.update(),
             );
@@ -480,10 +481,10 @@ impl<M: DataPath> Proxier<M> {
 
     /// Reads the objects again that another program may have changed.
     fn read_rechecked(&mut self, now: Instant) -> Result<(), SyncErrorOf<M>> {
-        let is_delayed = self.undone.no_listing_before(now).is_some();
+        let is_delayed = self.reverted.no_listing_before(now).is_some();
         let recheck = std::mem::take(&mut self.recheck).into_iter();
         let (delayed, due): (BTreeSet<M::Key>, BTreeSet<M::Key>) =
-            recheck.partition(|key| self.undone.is_delayed(key, now));
+            recheck.partition(|key| self.reverted.is_delayed(key, now));
         self.recheck = delayed;
         let keys: Vec<M::Key> = due.into_iter().collect();
         if keys.is_empty() {
@@ -516,7 +517,7 @@ impl<M: DataPath> Proxier<M> {
             waiting,
             needed,
         } = built;
-        self.find_undone(&plan, now);
+        self.find_reverted(&plan, now);
         // A failed operation that is no longer desired needs no retry: its key was compared, and there is nothing to do.
         let state = &self.state;
         self.retries
@@ -530,7 +531,7 @@ impl<M: DataPath> Proxier<M> {
         self.state.clear_dirty();
         self.is_comparable = true;
         self.stopwatch.end(Stage::Apply);
-        let no_listing_before = self.undone.no_listing_before(now);
+        let no_listing_before = self.reverted.no_listing_before(now);
         let recheck = no_listing_before.filter(|_| !self.recheck.is_empty() || self.needs_later_listing);
         Synced {
             plan,
@@ -557,15 +558,15 @@ impl<M: DataPath> Proxier<M> {
     }
 
     /// Counts the objects that a listing or a recheck found changed by another program.
-    fn find_undone(&mut self, plan: &PlanOf<M>, now: Instant) {
+    fn find_reverted(&mut self, plan: &PlanOf<M>, now: Instant) {
         let mut found = std::mem::take(&mut self.found);
         if self.is_comparable {
             let steps = plan.steps().map(|(_, step)| step);
             // An operation that failed may have been executed all the same.
             let intact = steps.filter(|step| !self.retries.has_failed(&step.key));
-            found.extend(intact.filter_map(|step| self.state.undone(&step.key)));
+            found.extend(intact.filter_map(|step| self.state.reverted(&step.key)));
         }
-        let event = self.undone.found(found, now);
+        let event = self.reverted.found(found, now);
         self.pending.extend(event);
     }
 

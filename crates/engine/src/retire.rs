@@ -8,7 +8,7 @@ use std::time::Instant;
 use ipnet::IpNet;
 use kernlink_services::{Changes, Family, FrontendKey, ObjectName, Services};
 
-use crate::data_path::Class;
+use crate::class::Class;
 
 /// A mode that does not serve the node any more. It finds what it left by its own ownership rules alone, through kernel APIs of its own: it
 /// depends on no other mode.

@@ -76,7 +76,7 @@ impl DataPath for State {
         observe::recheck(self, kernel, keys)
     }
 
-    fn undone(&self, key: &Key) -> Option<Key> {
+    fn reverted(&self, key: &Key) -> Option<Key> {
         let is_undone = match key {
             Key::Sysctl(name) => self.sysctls.is_changed(name),
             Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => {

@@ -86,8 +86,8 @@ impl DataPath for State {
         recheck::recheck(self, kernel, keys)
     }
 
-    fn undone(&self, key: &Key) -> Option<Key> {
-        self.undone(key)
+    fn reverted(&self, key: &Key) -> Option<Key> {
+        self.reverted(key)
     }
 
     fn interface_addresses(&self) -> Vec<InterfaceAddress> {
@@ -117,8 +117,7 @@ impl DataPath for State {
     }
 
     fn next(&self) -> Option<Instant> {
-        let is_due =
-            self.readings.has_changed_support || self.is_restriction_changed();
+        let is_due = self.readings.has_changed_support || self.is_restriction_changed();
         let now = self.drains.now().filter(|_| is_due);
         // On a node that another mode serves, an error while listing ends the sync of this part.
         let readings = [now, self.readings.retry_at()];

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, LinkName};
-use kernlink_engine::overlap::at_once;
+use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
 use kernlink_host::processors;
 use kernlink_ipset::{Element, Entry};
@@ -51,7 +51,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     let (tables, snapshot) = if families.is_empty() {
         (Vec::new(), ipvs.snapshot())
     } else {
-        at_once(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
+        join(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
     };
     let mut snapshot = snapshot?;
     if let Consistency::Unverified { attempts } = snapshot.consistency {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::overlap::at_once;
+use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
@@ -234,7 +234,7 @@ pub(crate) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let Kernel {
         tables, conntrack, ..
     } = kernel;
-    let (events, flows) = at_once(
+    let (events, flows) = join(
         || {
             let events = families
                 .iter()

@@ -14,11 +14,11 @@ mod served;
 mod tests;
 
 use kernlink_base::ErrorChain;
+use kernlink_proxier::host::IPVS_LINK;
 use kernlink_proxier::iptables_mode;
 use kernlink_proxier::ipvs_mode;
 use kernlink_proxier::ipvs_mode::dummylink;
 use kernlink_proxier::ipvs_mode::iptables_restore::Client;
-use kernlink_proxier::host::IPVS_LINK;
 use kernlink_proxier::retire::Retire;
 use kernlink_userspace::data_path as userspace;
 

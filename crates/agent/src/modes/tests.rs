@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::iptables_mode::IptablesMode;
 use kernlink_proxier::ipvs_mode::IpvsMode;
 use kernlink_proxier::ipvs_mode::dummylink::{
@@ -23,7 +24,6 @@ use kernlink_proxier::ipvs_mode::ipvs::{
     Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
     VirtualServerKey, VirtualServerStatus,
 };
-use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, Port, Service,

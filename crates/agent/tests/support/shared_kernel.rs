@@ -43,7 +43,10 @@ pub(crate) fn observed<T>(observe: impl Fn(&str) + 'static, then: impl FnOnce() 
 }
 
 /// Executes operations one by one.
-fn one_by_one<O: ToString, E>(operations: &[O], mut execute: impl FnMut(&[O]) -> Vec<Result<(), E>>) -> Vec<Result<(), E>> {
+fn one_by_one<O: ToString, E>(
+    operations: &[O],
+    mut execute: impl FnMut(&[O]) -> Vec<Result<(), E>>,
+) -> Vec<Result<(), E>> {
     let each = operations.iter().map(|operation| {
         let outcome = execute(std::slice::from_ref(operation)).remove(0);
         after(operation);
@@ -127,7 +130,10 @@ impl Conntrack for Shared<kernlink_conntrack::Fake> {
 }
 
 impl IpSets for Shared<kernlink_ipset::Fake> {
-    fn execute(&mut self, operations: &[kernlink_ipset::Operation]) -> Vec<Result<(), kernlink_ipset::Error>> {
+    fn execute(
+        &mut self,
+        operations: &[kernlink_ipset::Operation],
+    ) -> Vec<Result<(), kernlink_ipset::Error>> {
         one_by_one(operations, |operation| self.fake().execute(operation))
     }
 
@@ -148,7 +154,9 @@ impl Ipvs for Observed {
         one_by_one(operations, |operation| self.0.execute(operation))
     }
 
-    fn list_virtual_servers(&mut self) -> Result<Vec<kernlink_ipvs::VirtualServerStatus>, kernlink_ipvs::Error> {
+    fn list_virtual_servers(
+        &mut self,
+    ) -> Result<Vec<kernlink_ipvs::VirtualServerStatus>, kernlink_ipvs::Error> {
         self.0.list_virtual_servers()
     }
 
@@ -266,7 +274,10 @@ impl Kernel {
     }
 
     /// Changes the APIs of iptables mode, also those of a process that retires it.
-    pub(crate) fn with_iptables(mut self, iptables: impl Fn() -> iptables_mode::Kernel + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_iptables(
+        mut self,
+        iptables: impl Fn() -> iptables_mode::Kernel + Send + Sync + 'static,
+    ) -> Self {
         self.iptables = Arc::new(iptables);
         self
     }
@@ -277,7 +288,8 @@ impl Kernel {
             Mode::Ipvs => Box::new(iptables_mode::retire::Retiring::new((self.iptables)().rules)),
             _ => {
                 let kernel = (self.ipvs)();
-                let retiring = ipvs_mode::retire::Retiring::new(config.retiring_ipvs(), (self.iptables)().links);
+                let retiring =
+                    ipvs_mode::retire::Retiring::new(config.retiring_ipvs(), (self.iptables)().links);
                 Box::new(retiring.unwrap().with_kernel(kernel))
             }
         }

@@ -15,13 +15,12 @@ use crate::state::{Emptying, ObservedRules, State};
 impl Planner<'_, '_, '_> {
     pub(super) fn rules(&mut self, rules: Vec<RulesPlan>) {
         for (family, operations, _) in rules {
-            let is_read = |id: &SetId| self.state.is_read_by_rules(family, *id);
-            let sets = self.sets.iter();
-            let mut sets: Vec<_> = sets
-                .filter(|((of, id), _)| *of == family && is_read(id))
+            let is_needed =
+                |id: &SetId| self.state.is_read_by_rules(family, *id) && !self.is_set_in_place(family, *id);
+            let sets = SetId::ALL.into_iter().filter(is_needed);
+            let needs: Vec<Need> = sets
+                .flat_map(|id| self.builder.steps_of(&Key::Set(family, id)))
                 .collect();
-            sets.sort_unstable_by_key(|(key, _)| **key);
-            let needs: Vec<Need> = sets.into_iter().map(|(_, need)| need.clone()).collect();
             let mut steps: Vec<Need> = Vec::new();
             for (position, operation) in operations.unwrap_or_default().into_iter().enumerate() {
                 let key = match operation {
@@ -63,13 +62,8 @@ impl Planner<'_, '_, '_> {
             let mut needs = self.rules_needs(family);
             for id in self.state.emptied(family) {
                 for (entry, ()) in self.state.entries[family.index()][id.index()].iter_observed() {
-                    let key = (family, id, entry.clone());
-                    let need = self
-                        .removed
-                        .get(&key)
-                        .or_else(|| self.removed_local.get(&key))
-                        .cloned();
-                    needs.push(need.unwrap_or(Need::Waiting(Key::Entry(family, id, entry.clone()))));
+                    let key = Key::Entry(family, id, entry.clone());
+                    needs.extend(self.builder.after(&key, false));
                 }
             }
             self.builder.push(

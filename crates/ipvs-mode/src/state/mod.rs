@@ -10,9 +10,9 @@ mod readings;
 mod record;
 mod restrictions;
 mod retired;
+mod reverted;
 mod servers;
 mod service_ports;
-mod undone;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -96,7 +96,7 @@ impl DataPath for State {
     }
 
     fn set_time(&mut self, now: Instant) {
-        self.now = now;
+        self.now = Some(now);
     }
 
     fn due(&self, now: Instant) -> Vec<Key> {
@@ -114,7 +114,7 @@ impl DataPath for State {
         if self.busy.is_empty() && !is_freed {
             self.next_reading()
         } else {
-            Some(self.now)
+            self.now
         }
     }
 

@@ -69,8 +69,8 @@ pub(super) type RecordedKey = (Family, Transport, Option<IpAddr>, u16);
 #[derive(Debug)]
 pub struct State {
     pub(super) config: Arc<Config>,
-    /// The time of the plan or sync that runs.
-    pub(super) now: Instant,
+    /// The time of the plan or sync that runs, or of the last one; `None` before the first one.
+    pub(super) now: Option<Instant>,
     /// The families that are served, and those that were served before the configuration changed or by an earlier process.
     pub(super) managed: BTreeSet<Family>,
     /// By family, whether it was searched for rules of an earlier process.
@@ -124,7 +124,7 @@ impl State {
         let allocator = || PortAllocator::new(config.port_range, seed.wrapping_mul(0x9e37_79b9));
         let mut state = Self {
             config: Arc::new(config.clone()),
-            now: Instant::now(),
+            now: None,
             managed: BTreeSet::new(),
             is_searched: [false; 2],
             interfaces: BTreeSet::new(),
@@ -212,12 +212,12 @@ impl State {
     /// Sets when rules of a family that could not be read are read again. A host that does not support them is asked again by the next
     /// listing only.
     pub(super) fn read_later(&mut self, is_unsupported: bool) {
-        if !is_unsupported {
+        if let Some(now) = self.now.filter(|_| !is_unsupported) {
             let failures = self
                 .read_again
                 .map_or(1, |(_, failures)| failures.saturating_add(1));
             let delay = Backoff::default().delay(failures, u64::MAX);
-            self.read_again = Some((self.now + delay, failures));
+            self.read_again = Some((now + delay, failures));
         }
     }
 

@@ -29,7 +29,7 @@ impl State {
         let kept = kept.filter(|port| self.config.port_range.contains(*port));
         let listening = kept
             .or_else(|| self.adopt(&portal))
-            .or_else(|| self.allocators[family.index()][index(transport)].allocate(self.now));
+            .or_else(|| self.allocators[family.index()][index(transport)].allocate(self.now?));
         let Some(listening) = listening else {
             self.unplaced.insert(id);
             if !self.waiting.contains(&id) {
@@ -231,7 +231,7 @@ impl State {
         let previous = portals.swap_remove(position);
         let family = previous.portal.key.family();
         let allocator = &mut self.allocators[family.index()][index(key.transport)];
-        let Some(port) = allocator.allocate(self.now) else {
+        let Some(port) = self.now.and_then(|now| allocator.allocate(now)) else {
             // It stays where it is and is tried again.
             portals.push(previous);
             return;
@@ -241,7 +241,9 @@ impl State {
                 self.withdraw(&previous, Some(&placed));
                 self.owners.insert(placed.listener, id);
                 let allocator = &mut self.allocators[family.index()][index(key.transport)];
-                allocator.release_busy(key.address.port(), self.now);
+                if let Some(now) = self.now {
+                    allocator.release_busy(key.address.port(), now);
+                }
                 placed
             }
             Err(_) => {

@@ -1,4 +1,4 @@
-//! Which objects another program changes back again and again, and how long to wait then.
+//! Objects that another program keeps reverting, and the delay before the next full listing.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kernlink_base::Backoff;
 use kernlink_services::Event;
 
-/// So many times in a row an object is repaired without a delay. Then an event is returned and full listings are delayed.
+/// Reverts in a row before repairs are delayed: then an event is returned and full listings wait.
 const TOLERATED: u32 = 3;
 
 /// The delay before the next full listing: from the third time on that an object was changed back, doubled each time.
@@ -24,7 +24,7 @@ const NAMED: usize = 3;
 
 /// The objects that another program changed or removed after they were written.
 #[derive(Clone, Debug)]
-pub(crate) struct Undone<K> {
+pub(crate) struct Reverted<K> {
     runs: BTreeMap<K, Run>,
     no_listing_before: Option<Instant>,
 }
@@ -36,7 +36,7 @@ struct Run {
     last: Instant,
 }
 
-impl<K: Display + Ord> Undone<K> {
+impl<K: Display + Ord> Reverted<K> {
     pub(crate) fn new() -> Self {
         Self {
             runs: BTreeMap::new(),
@@ -112,12 +112,12 @@ mod tests {
     #[test]
     fn the_third_time_in_a_row_is_reported_once_and_delays_listings() {
         let start = Instant::now();
-        let mut undone = Undone::new();
-        assert_eq!(undone.found(["rules"], start), None);
-        assert_eq!(undone.found(["rules", "other"], start + seconds(30)), None);
-        assert_eq!(undone.no_listing_before(start + seconds(30)), None);
+        let mut reverted = Reverted::new();
+        assert_eq!(reverted.found(["rules"], start), None);
+        assert_eq!(reverted.found(["rules", "other"], start + seconds(30)), None);
+        assert_eq!(reverted.no_listing_before(start + seconds(30)), None);
         let third = start + seconds(60);
-        let event = undone.found(["rules", "other"], third).unwrap();
+        let event = reverted.found(["rules", "other"], third).unwrap();
         assert_eq!(
             event.to_string(),
             "host: another program, such as kube-proxy, changed or removed rules 3 times in a row after they were written; repairs are \
@@ -126,53 +126,55 @@ mod tests {
         // Each further time doubles the delay, up to the limit, and is not reported again.
         let mut now = third;
         for delay in [60, 120, 240, 300, 300] {
-            assert_eq!(undone.no_listing_before(now), Some(now + seconds(delay)));
+            assert_eq!(reverted.no_listing_before(now), Some(now + seconds(delay)));
             now += seconds(delay);
-            assert_eq!(undone.no_listing_before(now), None);
-            assert_eq!(undone.found(["rules", "other"], now), None);
+            assert_eq!(reverted.no_listing_before(now), None);
+            assert_eq!(reverted.found(["rules", "other"], now), None);
         }
     }
 
     #[test]
     fn an_object_that_stayed_intact_is_forgotten() {
         let start = Instant::now();
-        let mut undone = Undone::new();
-        undone.found(["a"], start);
-        undone.found(["a"], start + seconds(30));
-        assert_eq!(undone.found([], start + seconds(60)), None);
-        assert_eq!(undone.found(["a"], start + seconds(630)), None);
-        assert_eq!(undone.found(["a"], start + seconds(640)), None);
-        assert!(undone.found(["a"], start + seconds(650)).is_some());
+        let mut reverted = Reverted::new();
+        reverted.found(["a"], start);
+        reverted.found(["a"], start + seconds(30));
+        assert_eq!(reverted.found([], start + seconds(60)), None);
+        assert_eq!(reverted.found(["a"], start + seconds(630)), None);
+        assert_eq!(reverted.found(["a"], start + seconds(640)), None);
+        assert!(reverted.found(["a"], start + seconds(650)).is_some());
         // After a time without changes, the next three are reported again.
         let later = start + seconds(10_000);
-        assert_eq!(undone.found(["a"], later), None);
-        assert_eq!(undone.no_listing_before(later), None);
-        assert_eq!(undone.found(["a"], later + seconds(1)), None);
-        assert!(undone.found(["a"], later + seconds(2)).is_some());
+        assert_eq!(reverted.found(["a"], later), None);
+        assert_eq!(reverted.no_listing_before(later), None);
+        assert_eq!(reverted.found(["a"], later + seconds(1)), None);
+        assert!(reverted.found(["a"], later + seconds(2)).is_some());
     }
 
     #[test]
     fn different_objects_are_counted_separately() {
         let now = Instant::now();
-        let mut undone = Undone::new();
+        let mut reverted = Reverted::new();
         for round in 0..10 {
-            assert_eq!(undone.found([round], now + seconds(round)), None);
+            assert_eq!(reverted.found([round], now + seconds(round)), None);
         }
-        assert_eq!(undone.no_listing_before(now), None);
+        assert_eq!(reverted.no_listing_before(now), None);
     }
 
     #[test]
     fn an_object_with_several_parts_counts_once_in_a_pass_and_an_event_names_few() {
         let now = Instant::now();
-        let mut undone = Undone::new();
-        assert_eq!(undone.found(["a", "a", "a", "a"], now), None);
-        undone.found(["a", "b", "c", "d", "e"], now + seconds(1));
-        undone.found(["a", "b", "c", "d", "e"], now + seconds(2));
-        let mut undone = Undone::new();
+        let mut reverted = Reverted::new();
+        assert_eq!(reverted.found(["a", "a", "a", "a"], now), None);
+        reverted.found(["a", "b", "c", "d", "e"], now + seconds(1));
+        reverted.found(["a", "b", "c", "d", "e"], now + seconds(2));
+        let mut reverted = Reverted::new();
         for second in 0..2 {
-            undone.found(["a", "b", "c", "d", "e"], now + seconds(second));
+            reverted.found(["a", "b", "c", "d", "e"], now + seconds(second));
         }
-        let event = undone.found(["e", "d", "c", "b", "a"], now + seconds(2)).unwrap();
+        let event = reverted
+            .found(["e", "d", "c", "b", "a"], now + seconds(2))
+            .unwrap();
         assert!(
             event.to_string().contains("a, b, c and 2 more 3 times"),
             "{event}"

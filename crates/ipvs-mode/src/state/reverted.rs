@@ -6,7 +6,7 @@ use crate::recheck::is_as_written;
 
 impl State {
     /// The object that a step with this key repairs, if the last listing found it changed or removed.
-    pub(crate) fn undone(&self, key: &Key) -> Option<Key> {
+    pub(crate) fn reverted(&self, key: &Key) -> Option<Key> {
         let is_undone = match key {
             Key::Sysctl(name) => self.sysctls.is_changed(name),
             Key::Set(family, set) => self.sets.is_changed(&(*family, *set)),
