@@ -24,7 +24,9 @@ impl State {
                     slot: create.slot,
                     parameters: create.parameters.clone(),
                     is_hooked: create.has_base_chains,
-                    is_owned: false,
+                    is_own: true,
+                    // The next listing finds out whether the kernel has owners.
+                    is_owned: true,
                     is_ownerless: false,
                     timeouts: Default::default(),
                     has_affinity: false,
@@ -34,7 +36,8 @@ impl State {
             Operation::Own(family, _) => {
                 if let Some(table) = &mut self.family_mut(*family).table {
                     table.is_ownerless = false;
-                    table.is_owned = true;
+                    // Another program may have changed it between the reading and this: the next listing reads it once more.
+                    table.is_own = true;
                 }
             }
             Operation::Affinity(affinity) => {
