@@ -1,9 +1,10 @@
 //! What the state records of operations: those that were done, and those that failed.
 
+use kernlink_nftables::TableFamily;
 use kernlink_services::ObjectName;
 
 use super::State;
-use super::family::CurrentTable;
+use super::family::{CurrentTable, FamilyState};
 use crate::error::Error;
 use crate::key::Key;
 use crate::operation::Operation;
@@ -85,7 +86,13 @@ impl State {
             Operation::Affinity(affinity) => {
                 self.family_mut(affinity.parameters.family).totals.failures += 1;
             }
-            Operation::Sysctl(_) | Operation::Own(..) | Operation::DeleteTable(_) => {}
+            Operation::DeleteTable(table) => {
+                let is_family = |family: &&mut FamilyState| TableFamily::from(family.family) == table.family;
+                if let Some(family) = self.families.iter_mut().find(is_family) {
+                    family.totals.cleanup_failures += 1;
+                }
+            }
+            Operation::Sysctl(_) | Operation::Own(..) => {}
         }
     }
 }
