@@ -69,8 +69,8 @@ impl DataPath for State {
         observe::recheck(self, kernel, keys)
     }
 
-    fn undone(&self, key: &Key) -> Option<Key> {
-        self.undone(key)
+    fn reverted(&self, key: &Key) -> Option<Key> {
+        self.reverted(key)
     }
 
     fn set_time(&mut self, now: Instant) {

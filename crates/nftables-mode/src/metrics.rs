@@ -11,6 +11,7 @@ impl Collect for Totals {
         let mut endpoints = Vec::new();
         let mut no_local = Vec::new();
         let mut failures = Vec::new();
+        let mut cleanups = Vec::new();
         for family in Family::ALL {
             let Some(label) = families[family.index()] else {
                 continue;
@@ -27,6 +28,7 @@ impl Collect for Totals {
                 policies.map(|(policy, number)| ([label, ("traffic_policy", policy)], float(number))),
             );
             failures.push(([label], totals.failures));
+            cleanups.push(([label], totals.cleanup_failures));
         }
         page.gauge(
             "kernlink_nftables_frontends",
@@ -47,6 +49,11 @@ impl Collect for Totals {
             "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
             "[ALPHA] Cumulative proxy nftables sync failures",
             failures.iter().map(|(labels, value)| (&labels[..], *value)),
+        );
+        page.counter(
+            "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+            "[ALPHA] Cumulative proxy nftables cleanup failures",
+            cleanups.iter().map(|(labels, value)| (&labels[..], *value)),
         );
     }
 

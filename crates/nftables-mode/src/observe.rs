@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::overlap::at_once;
+use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
@@ -234,7 +234,7 @@ pub(crate) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let Kernel {
         tables, conntrack, ..
     } = kernel;
-    let (events, flows) = at_once(
+    let (events, flows) = join(
         || {
             let events = families
                 .iter()
@@ -312,19 +312,25 @@ fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Resu
         };
         let is_hooked = content.chains.iter().any(|chain| chain.base.is_some());
         let recorded = recorded.filter(|recorded| recorded.slot == slot && recorded.is_hooked);
-        // No other program can have changed it.
-        let is_owned =
-            recorded.is_some_and(|recorded| recorded.is_owned) && table.flags.contains(TableFlags::OWNER);
-        if is_hooked && !is_owned && read.elements.is_none() {
+        let has_owner = table.flags.contains(TableFlags::OWNER);
+        let is_own = recorded.is_some_and(|recorded| recorded.is_own);
+        // No other program can have changed it, or it has too many elements.
+        let is_known = recorded.is_some_and(|recorded| recorded.is_owned) && has_owner
+            || is_own && state.family(family).totals.elements > MOST_READ;
+        if is_hooked && !is_known && read.elements.is_none() {
             let mut elements = ReadElements::default();
             let is_read = read_elements(tables, family, &content.sets, &mut elements)?;
-            content.is_replaced = !is_read || elements.has_others;
-            read.elements = Some(elements);
+            content.is_replaced = elements.has_others || !is_read && !is_own;
+            // What this process wrote stays recorded if it cannot be read.
+            if is_read || !is_own {
+                read.elements = Some(elements);
+            }
         }
         read.found.push(FoundTable {
             slot,
             is_hooked,
-            is_owned,
+            is_own,
+            is_owned: is_own && has_owner,
             is_ownerless: table.flags.contains(TableFlags::PERSIST)
                 && !table.flags.contains(TableFlags::OWNER),
             content,

@@ -210,7 +210,7 @@ impl State {
         self.family(key.family()).serves(key, service)
     }
 
-    pub(crate) fn undone(&self, key: &Key) -> Option<Key> {
+    pub(crate) fn reverted(&self, key: &Key) -> Option<Key> {
         let is_changed = match key {
             Key::Sysctl(name) => self.sysctls.is_changed(name),
             Key::Table(family) => self.family(*family).is_table_changed,

@@ -312,6 +312,7 @@ impl FamilyState {
                     slot: found.slot,
                     parameters: parameters.clone(),
                     is_hooked: true,
+                    is_own: found.is_own,
                     is_owned: found.is_owned,
                     is_ownerless: found.is_ownerless,
                     timeouts,

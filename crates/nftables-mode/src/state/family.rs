@@ -77,7 +77,9 @@ pub(crate) struct CurrentTable {
     pub(crate) parameters: Parameters,
     /// Whether packets reach it.
     pub(crate) is_hooked: bool,
-    /// Whether this process is its owner.
+    /// Whether this process made it, or took it and is its owner if the kernel has that.
+    pub(crate) is_own: bool,
+    /// Whether this process is its owner, and every element was written or read since: no other program can have changed it.
     pub(crate) is_owned: bool,
     /// Whether the kernel has owners, and it has none.
     pub(crate) is_ownerless: bool,
@@ -100,6 +102,7 @@ pub(crate) struct OldTable {
 pub(crate) struct FoundTable {
     pub(crate) slot: Slot,
     pub(crate) is_hooked: bool,
+    pub(crate) is_own: bool,
     pub(crate) is_owned: bool,
     pub(crate) is_ownerless: bool,
     pub(crate) content: crate::observe::Content,

@@ -1,9 +1,10 @@
 //! What the state records of operations: those that were done, and those that failed.
 
+use kernlink_nftables::TableFamily;
 use kernlink_services::ObjectName;
 
 use super::State;
-use super::family::CurrentTable;
+use super::family::{CurrentTable, FamilyState};
 use crate::error::Error;
 use crate::key::Key;
 use crate::operation::Operation;
@@ -24,7 +25,9 @@ impl State {
                     slot: create.slot,
                     parameters: create.parameters.clone(),
                     is_hooked: create.has_base_chains,
-                    is_owned: false,
+                    is_own: true,
+                    // The next listing finds out whether the kernel has owners.
+                    is_owned: true,
                     is_ownerless: false,
                     timeouts: Default::default(),
                     has_affinity: false,
@@ -34,7 +37,8 @@ impl State {
             Operation::Own(family, _) => {
                 if let Some(table) = &mut self.family_mut(*family).table {
                     table.is_ownerless = false;
-                    table.is_owned = true;
+                    // Another program may have changed it between the reading and this: the next listing reads it once more.
+                    table.is_own = true;
                 }
             }
             Operation::Affinity(affinity) => {
@@ -82,7 +86,13 @@ impl State {
             Operation::Affinity(affinity) => {
                 self.family_mut(affinity.parameters.family).totals.failures += 1;
             }
-            Operation::Sysctl(_) | Operation::Own(..) | Operation::DeleteTable(_) => {}
+            Operation::DeleteTable(table) => {
+                let is_family = |family: &&mut FamilyState| TableFamily::from(family.family) == table.family;
+                if let Some(family) = self.families.iter_mut().find(is_family) {
+                    family.totals.cleanup_failures += 1;
+                }
+            }
+            Operation::Sysctl(_) | Operation::Own(..) => {}
         }
     }
 }
