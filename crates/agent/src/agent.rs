@@ -382,9 +382,9 @@ impl Agent {
         if let Some(cluster) = &self.settings.cluster
             && let Err(why) = self.cluster.may_start()
         {
-            // Without the pod network of the Node, what is local is not known.
-            let has_static =
-                self.settings.folder.is_some() && self.reading.is_complete && self.reading.objects > 0;
+            // Without the pod network of the Node, what is local is not known. Objects of the folder that could not be read are programmed later, as
+            // those of the API server: nothing that the kernel serves can belong to them.
+            let has_static = self.settings.folder.is_some() && self.reading.objects > 0;
             let may_be_partial = has_static && self.cluster.has_failed() && !cluster.needs_pod_cidr;
             if may_be_partial && modes::has_services(&self.settings.config).is_ok_and(|serves| !serves) {
                 let why = why.unwrap_or_default();

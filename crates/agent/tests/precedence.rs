@@ -50,7 +50,7 @@ fn config(mode: Mode) -> Config {
             config.conntrack.max_per_core = 0;
             config.into()
         }
-        Mode::Userspace => unreachable!("no test of this file is about userspace mode"),
+        Mode::Nftables | Mode::Userspace => unreachable!("the tests of this file are about the other modes"),
     }
 }
 
@@ -105,7 +105,7 @@ fn sync(proxier: &mut Proxier, changes: Vec<Change>) {
     for change in changes {
         proxier.change(SourceId(0), change);
     }
-    let synced = proxier.sync(Instant::now());
+    let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
 }
 

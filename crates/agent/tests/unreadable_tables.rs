@@ -27,8 +27,7 @@ use kernlink_iptables_restore::{
 use kernlink_services::{Change, Family, Kind, ObjectChange};
 
 use crate::iptables_node::{
-    FOREIGN, SOURCE, change_endpoints, deliver, deliver_numbered, filled, proxier_on, saved, service, slice,
-    sync,
+    FOREIGN, SOURCE, change_endpoints, deliver_numbered, filled, proxier_on, saved, service, slice, sync,
 };
 use crate::refusing_tables::{Behaviour, Rules, kernel_with};
 use crate::shared_kernel::{Kernel, Proxier, Shared, SharedKernel};
@@ -231,7 +230,9 @@ fn config(mode: Mode) -> Config {
     match &mut config {
         Config::Ipvs(config) => config.conntrack.max_per_core = 0,
         Config::Iptables(config) => config.conntrack.max_per_core = 0,
-        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
+        Config::Nftables(_) | Config::Userspace(_) => {
+            unreachable!("the tests of this file are about the other modes")
+        }
     }
     config
 }
@@ -249,10 +250,10 @@ fn a_host_without_ip6tables_serves_ipv4_and_the_other_mode_is_removed() {
         proxier.change(SOURCE, change);
     }
     let mut now = Instant::now();
-    proxier.sync(now);
+    proxier.sync(now).unwrap();
     proxier.restart(&config(Mode::Iptables));
     for _ in 0..20 {
-        let synced = proxier.sync(now);
+        let synced = proxier.sync(now).unwrap();
         assert!(synced.is_success(), "{synced}");
         let Some(next) = synced.next else { break };
         now = next.max(now);
@@ -263,6 +264,6 @@ fn a_host_without_ip6tables_serves_ipv4_and_the_other_mode_is_removed() {
     dual.cluster_ips = vec!["10.96.0.2".into(), "fd00::2".into()];
     dual.ip_families = vec![Family::Ipv4, Family::Ipv6];
     proxier.change(SOURCE, Change::Services(ObjectChange::Upsert(dual)));
-    let synced = proxier.sync(now);
+    let synced = proxier.sync(now).unwrap();
     assert!(!synced.is_success() && synced.next.is_some(), "{synced}");
 }

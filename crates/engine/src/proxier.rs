@@ -291,15 +291,20 @@ impl<M: DataPath> Proxier<M> {
         synced
     }
 
-    /// Passes the rules of retiring modes to the data path, if they are others than before. Returns whether they are.
+    /// Passes the rules of retiring modes to the data path, if these are others than before. Returns whether chains change with them.
     fn set_interim(&mut self) -> bool {
         let interim = self.handover.interim();
         if interim == self.interim {
             return false;
         }
+        let rules = |all: &[Interim]| -> Vec<Interim> {
+            let with_rules = all.iter().filter(|interim| !interim.rules.is_empty());
+            with_rules.cloned().collect()
+        };
+        let has_changed = rules(&interim) != rules(&self.interim);
         self.state.set_interim(&interim);
         self.interim = interim;
-        true
+        has_changed
     }
 
     /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.

@@ -20,10 +20,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, get
 /// the port ID of a netlink socket, a lock on `/proc/self/ns/net`.
 ///
 /// A process of an earlier version has an abstract Unix socket with the same name instead. It is created too, so that such a process does not
-/// start, and one with user ID 0 that has it keeps others out. What other users do with that name has no effect.
+/// start, and one that has it keeps others out if it has user ID 0 and `CAP_NET_ADMIN`. What other processes do with that name has no effect. Nor
+/// has a process in another PID namespace, whose capabilities cannot be read.
 ///
-/// On a kernel without such tables only the socket is the lock. While a process of another user has its name, nothing keeps out a second
-/// agent, see [`is_exclusive`](Self::is_exclusive).
+/// On a kernel without such tables only the socket is the lock: there a process with user ID 0 in another PID namespace keeps others out too. While
+/// another process has its name, nothing keeps out a second agent, see [`is_exclusive`](Self::is_exclusive).
 ///
 /// The lock keeps out other processes that take it, not kube-proxy.
 #[derive(Debug)]
@@ -85,10 +86,13 @@ impl Lock {
         let table = create_table()?;
         if socket.is_none()
             && let Some(peer) = socket_holder()
-            && peer.uid() == 0
         {
             let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
-            return Err(LockError::Held { pid });
+            let may_program = pid.and_then(may_program);
+            // With the table, only a process that is known to be one of an earlier version counts.
+            if peer.uid() == 0 && may_program.unwrap_or(table.is_none()) {
+                return Err(LockError::Held { pid });
+            }
         }
         Ok(Self { socket, table })
     }
@@ -99,6 +103,20 @@ impl Lock {
     pub fn is_exclusive(&self) -> bool {
         self.table.is_some() || self.socket.is_some()
     }
+}
+
+/// Whether a process can program the network namespace of this one: it has `CAP_NET_ADMIN` in the same user namespace. `None` if that cannot be read.
+fn may_program(pid: u32) -> Option<bool> {
+    const CAP_NET_ADMIN: u32 = 12;
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let process = pid.to_string();
+    if namespace(&process)? != namespace("self")? {
+        return Some(false);
+    }
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let effective = u64::from_str_radix(effective.trim(), 16).ok()?;
+    Some(effective & (1 << CAP_NET_ADMIN) != 0)
 }
 
 /// Creates the table. `None` if the kernel does not support it.

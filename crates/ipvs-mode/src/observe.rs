@@ -24,7 +24,7 @@ use kernlink_services::{Event, Family};
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::ownership::{self, KernelFacts};
+use super::ownership::{self, Identified, KernelFacts};
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, Part, State};
 use super::sysctls::CONNTRACK_BUCKETS;
@@ -131,19 +131,34 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 }
 
 /// Reads each virtual server again that is recorded, or that the sets name, with its real servers: a listing that is not verified may lack it.
+/// Those of node ports are named by their ports, at the addresses of this node.
 ///
 /// # Errors
 /// The first virtual server that could not be read.
 fn complete(state: &State, ipvs: &mut dyn Ipvs, snapshot: &mut Snapshot) -> Result<(), Error> {
+    const SETS: [SetId; 3] = [SetId::Ledger, SetId::NodePortTcp, SetId::NodePortUdp];
     let recorded = state.servers.iter_observed().map(|(key, _)| *key);
-    let named = Family::ALL.into_iter().flat_map(|family| {
-        let sets = std::iter::once(SetId::Ledger).chain(ownership::FRONTEND_SETS);
-        sets.flat_map(move |set| state.entries[family.index()][set.index()].iter_observed())
-    });
-    let named = named.filter_map(|(entry, ())| match ownership::identified(SetId::Ledger, entry) {
-        Some(ownership::Identified::VirtualServer(key)) => Some(key),
-        _ => None,
-    });
+    let mut named = Vec::new();
+    for family in Family::ALL {
+        let addresses = state.interfaces.iter().map(|interface| interface.address);
+        let addresses: BTreeSet<IpAddr> = addresses
+            .filter(|address| Family::of(*address) == family)
+            .collect();
+        for set in SETS.into_iter().chain(ownership::FRONTEND_SETS) {
+            let entries = state.entries[family.index()][set.index()].iter_observed();
+            for identified in entries.filter_map(|(entry, ())| ownership::identified(set, entry)) {
+                match identified {
+                    Identified::VirtualServer(key) => named.push(key),
+                    Identified::NodePort(protocol, port) => {
+                        let keys = addresses
+                            .iter()
+                            .map(|address| VirtualServerKey::new(*address, port, protocol));
+                        named.extend(keys);
+                    }
+                }
+            }
+        }
+    }
     let keys: BTreeSet<VirtualServerKey> = recorded.chain(named).collect();
     snapshot
         .virtual_servers

@@ -12,6 +12,7 @@ pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
 pub mod layout;
+mod listing;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observe;
@@ -27,11 +28,14 @@ mod timeouts;
 mod totals;
 pub mod watch;
 
+pub use kernlink_nftables as nftables;
+
 pub use self::config::Config;
 pub use self::elements::Shared;
 pub use self::error::Error;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
+pub use self::listing::Listings;
 pub use self::operation::Operation;
 pub use self::order::Phase;
 pub use self::state::State;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_proxier::Runner;
@@ -18,9 +19,7 @@ use kernlink_proxier::runner::Notice;
 use kernlink_proxier::schedule::{Intervals, Schedule};
 use kernlink_services::{Family, SourceId};
 
-use crate::support::{
-    changes, cluster_ips, config, for_each_variant, proxier, saved_rules, service, slices, tool,
-};
+use crate::support::{changes, config, for_each_variant, proxier, saved_rules, tool};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 

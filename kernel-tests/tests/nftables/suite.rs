@@ -1,6 +1,6 @@
 //! The rules of the test suite of `nft`: `tests/py` of its sources, a folder of which `KERNLINK_NFT_SUITE` names. Each rule that `nft`
 //! accepts on this kernel is read and written to another namespace, where `nft` must list the same. Without the folder a few rules of the same
-//! form are copied.
+//! form are copied. The text that the crate prints of each rule is compared with that of `nft`, too.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -120,9 +120,29 @@ fn nft(command: &str) -> Result<String, String> {
     tools::run_with_input("nft", &["-f", "-"], command)
 }
 
-/// Counts of one file: rules that `nft` accepted, and the differences.
-fn check(file: &File) -> (usize, usize, String) {
-    let (mut accepted, mut refused, mut differences) = (0, 0, String::new());
+/// Counts of one file.
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: usize,
+    refused: usize,
+    /// Rules that the crate prints as `nft` does.
+    printed: usize,
+    /// Both texts of each other rule.
+    other_texts: Vec<(String, String)>,
+    /// What is not copied.
+    differences: String,
+}
+
+/// Rules that `nft` accepted, and the differences.
+fn check(file: &File) -> Counts {
+    let mut counts = Counts::default();
+    let Counts {
+        accepted,
+        refused,
+        differences,
+        ..
+    } = &mut counts;
+    let mut texts = Vec::new();
     for (family, table, chains) in &file.tables {
         let (expected, ruleset) = NetNs::new().run(|| {
             nft(&format!("add table {family} {table}")).unwrap_or_default();
@@ -141,8 +161,8 @@ fn check(file: &File) -> (usize, usize, String) {
             for chain in chains {
                 for rule in &file.rules {
                     match nft(&format!("add rule {family} {table} {chain} {rule}")) {
-                        Ok(_) => accepted += 1,
-                        Err(_) => refused += 1,
+                        Ok(_) => *accepted += 1,
+                        Err(_) => *refused += 1,
                     }
                 }
             }
@@ -155,6 +175,7 @@ fn check(file: &File) -> (usize, usize, String) {
                 continue;
             }
         };
+        texts.push((rules(&expected), rules(&ruleset.to_string())));
         let copied = NetNs::new().run(|| {
             let operations = ruleset.operations();
             let outcomes = client().execute_rest(&operations);
@@ -175,7 +196,79 @@ fn check(file: &File) -> (usize, usize, String) {
             }
         }
     }
-    (accepted, refused, differences)
+    for (listed, printed) in texts {
+        assert_eq!(listed.len(), printed.len(), "{listed:#?}\n{printed:#?}");
+        for (listed, printed) in listed.into_iter().zip(printed) {
+            if of_any_version(&listed) == of_any_version(&printed) {
+                counts.printed += 1;
+            } else {
+                counts.other_texts.push((listed, printed));
+            }
+        }
+    }
+    counts
+}
+
+/// The rules of a listing, each in one line.
+fn rules(listing: &str) -> Vec<String> {
+    let mut rules = Vec::new();
+    let mut lines = listing.lines();
+    while let Some(line) = lines.next() {
+        let is_chain = line.starts_with("\tchain ") && line.ends_with('{');
+        if !is_chain {
+            continue;
+        }
+        let mut rule = String::new();
+        for line in lines.by_ref() {
+            if line == "\t}" {
+                break;
+            }
+            let line = line.trim();
+            if line.starts_with("type ") && line.contains(" hook ") || line.starts_with("comment ") {
+                continue;
+            }
+            rule += &format!("{line} ");
+            if rule.matches('{').count() == rule.matches('}').count() {
+                rules.push(std::mem::take(&mut rule));
+            }
+        }
+    }
+    rules
+}
+
+/// A rule without what versions of `nft` print differently: the order of elements, the default burst, the radix of a fragment offset, a
+/// comparison with all of the flags that a mask has, the existence of a route, and the names of dynamic sets without one of their own.
+fn of_any_version(rule: &str) -> String {
+    let mut text = rounded(rule)
+        .replace(" burst 5 packets", "")
+        .replace(" oif exists", " check exists");
+    text = text.replace(" oif missing", " check missing").trim().to_owned();
+    let mut sorted = String::new();
+    while let Some((before, rest)) = text.split_once("{ ") {
+        let (elements, after) = rest.split_once('}').unwrap_or((rest, ""));
+        let mut elements: Vec<&str> = elements.trim().split(", ").collect();
+        elements.sort_unstable();
+        sorted += &format!("{before}{{ {} }}", elements.join(", "));
+        text = after.to_owned();
+    }
+    sorted += &text;
+    if sorted.contains("frag-off") {
+        let words = sorted.split(' ').map(|word| {
+            let numbers = word.split('-').map(|number| {
+                let digits = number.trim_end_matches(',');
+                let hexadecimal = digits
+                    .strip_prefix("0x")
+                    .and_then(|digits| u32::from_str_radix(digits, 16).ok());
+                hexadecimal.map_or_else(
+                    || number.to_owned(),
+                    |value| number.replace(digits, &value.to_string()),
+                )
+            });
+            numbers.collect::<Vec<_>>().join("-")
+        });
+        return words.collect::<Vec<_>>().join(" ");
+    }
+    sorted
 }
 
 /// The listing with the first unit only of each time since a packet (`last used 5m4ms`), which passes between two listings.
@@ -214,6 +307,7 @@ const SAMPLE_RULES: usize = 8;
 #[test]
 fn every_rule_of_the_suite_is_copied() {
     let (mut accepted, mut refused, mut different) = (0, 0, Vec::new());
+    let (mut printed, mut others) = (0, 0);
     let mut paths = vec![PathBuf::from("sample")];
     let folder = std::env::var("KERNLINK_NFT_SUITE");
     if let Ok(folder) = &folder {
@@ -226,18 +320,34 @@ fn every_rule_of_the_suite_is_copied() {
         };
         let counts = check(&File::parse(&text));
         if path.to_str() == Some("sample") {
-            assert_eq!((counts.0, counts.1), (2 * SAMPLE_RULES, 0), "{}", counts.2);
+            let Counts {
+                accepted,
+                refused,
+                printed,
+                other_texts,
+                differences,
+            } = &counts;
+            let all = 2 * SAMPLE_RULES;
+            let found = (*accepted, *refused, *printed);
+            assert_eq!(found, (all, 0, all), "{differences} {other_texts:#?}");
         }
         println!(
-            "{}: {} copied, {} refused by nft\n{}",
+            "{}: {} copied, {} refused by nft, {} printed as by nft, {} otherwise\n{}",
             path.display(),
-            counts.0,
-            counts.1,
-            counts.2
+            counts.accepted,
+            counts.refused,
+            counts.printed,
+            counts.other_texts.len(),
+            counts.differences
         );
-        accepted += counts.0;
-        refused += counts.1;
-        if !counts.2.is_empty() {
+        for (listed, other) in &counts.other_texts {
+            println!("    nft {listed}\n    own {other}");
+        }
+        accepted += counts.accepted;
+        refused += counts.refused;
+        printed += counts.printed;
+        others += counts.other_texts.len();
+        if !counts.differences.is_empty() {
             different.push(path);
         }
     }
@@ -245,6 +355,7 @@ fn every_rule_of_the_suite_is_copied() {
         "{} files, {accepted} rules copied, {refused} refused by nft, files with differences: {different:?}",
         paths.len()
     );
+    println!("{printed} rules printed as by nft, {others} otherwise");
     assert!(folder.is_err() || accepted > 2 * SAMPLE_RULES);
     assert_eq!(different, Vec::<&PathBuf>::new());
 }

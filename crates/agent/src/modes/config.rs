@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
-use kernlink_proxier::{DataPath, Intervals, InvalidConfig, iptables_mode, ipvs_mode};
+use kernlink_proxier::{DataPath, Intervals, InvalidConfig, iptables_mode, ipvs_mode, nftables_mode};
 use kernlink_userspace::{Limits, data_path as userspace};
 
 use super::mode::Mode;
@@ -17,8 +18,19 @@ pub enum Config {
     Ipvs(ipvs_mode::Config),
     /// iptables mode.
     Iptables(iptables_mode::Config),
+    /// nftables mode.
+    Nftables(NftablesConfig),
     /// Userspace mode.
     Userspace(Box<UserspaceConfig>),
+}
+
+/// The configuration of nftables mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NftablesConfig {
+    /// That of the data path.
+    pub config: nftables_mode::Config,
+    /// Virtual servers in these networks that kube-proxy's IPVS mode left are foreign: they are not removed.
+    pub exclude_cidrs: Vec<IpNet>,
 }
 
 /// The configuration of userspace mode.
@@ -39,6 +51,10 @@ impl Config {
         match mode {
             Mode::Ipvs => Config::Ipvs(ipvs_mode::Config::new(node_name)),
             Mode::Iptables => Config::Iptables(iptables_mode::Config::new(node_name)),
+            Mode::Nftables => Config::Nftables(NftablesConfig {
+                config: nftables_mode::Config::new(node_name),
+                exclude_cidrs: Vec::new(),
+            }),
             Mode::Userspace => Config::Userspace(Box::new(UserspaceConfig {
                 config: userspace::Config::new(node_name),
                 limits: Limits::default(),
@@ -56,6 +72,10 @@ impl Config {
         match file.mode.parse() {
             Ok(Mode::Ipvs) => ipvs_mode::Config::from_kube_proxy(file).map(Config::Ipvs),
             Ok(Mode::Iptables) => iptables_mode::Config::from_kube_proxy(file).map(Config::Iptables),
+            Ok(Mode::Nftables) => Ok(Config::Nftables(NftablesConfig {
+                config: nftables_mode::Config::from_kube_proxy(file)?,
+                exclude_cidrs: file.ipvs.exclude_cidrs.clone(),
+            })),
             Ok(Mode::Userspace) => {
                 let mut retiring_ipvs = ipvs_mode::Config::new("");
                 retiring_ipvs.exclude_cidrs.clone_from(&file.ipvs.exclude_cidrs);
@@ -131,6 +151,10 @@ macro_rules! in_mode {
                 type $mode = kernlink_proxier::iptables_mode::IptablesMode;
                 $value
             }
+            $crate::modes::Config::Nftables($settings) => {
+                type $mode = kernlink_proxier::nftables_mode::NftablesMode;
+                $value
+            }
             $crate::modes::Config::Userspace($settings) => {
                 type $mode = kernlink_userspace::UserspaceMode;
                 $value
@@ -143,6 +167,15 @@ pub(crate) use in_mode;
 impl From<ipvs_mode::Config> for Config {
     fn from(config: ipvs_mode::Config) -> Self {
         Config::Ipvs(config)
+    }
+}
+
+impl From<nftables_mode::Config> for Config {
+    fn from(config: nftables_mode::Config) -> Self {
+        Config::Nftables(NftablesConfig {
+            config,
+            exclude_cidrs: Vec::new(),
+        })
     }
 }
 

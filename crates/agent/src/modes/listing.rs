@@ -1,7 +1,7 @@
 //! The desired state as text.
 
 use kernlink_base::KernelRelease;
-use kernlink_proxier::{iptables_mode, ipvs_mode};
+use kernlink_proxier::{iptables_mode, ipvs_mode, nftables_mode};
 use kernlink_services::{Changes, Event, Services};
 
 use super::config::{Config, in_mode};
@@ -15,6 +15,8 @@ pub enum Listings {
     Ipvs(Box<ipvs_mode::Listings>),
     /// Those of iptables mode.
     Iptables(Box<iptables_mode::Listings>),
+    /// Those of nftables mode.
+    Nftables(Box<nftables_mode::Listings>),
 }
 
 impl Listings {
@@ -24,6 +26,7 @@ impl Listings {
         match self {
             Listings::Ipvs(listings) => listings.files().into(),
             Listings::Iptables(listings) => listings.files().into(),
+            Listings::Nftables(listings) => listings.files().into(),
         }
     }
 }

@@ -19,11 +19,12 @@ use kernlink_proxier::iptables_mode;
 use kernlink_proxier::ipvs_mode;
 use kernlink_proxier::ipvs_mode::dummylink;
 use kernlink_proxier::ipvs_mode::iptables_restore::Client;
+use kernlink_proxier::nftables_mode;
 use kernlink_proxier::retire::Retire;
 use kernlink_userspace::data_path as userspace;
 
 pub(crate) use self::config::in_mode;
-pub use self::config::{Config, UserspaceConfig};
+pub use self::config::{Config, NftablesConfig, UserspaceConfig};
 pub use self::listing::{Desired, Listings};
 pub use self::mode::{Mode, UnknownMode};
 pub(crate) use self::running::{AnyRunner, AnyStatus, no_status};
@@ -48,12 +49,17 @@ pub(crate) fn run<T: Task>(config: &Config, task: T) -> T::Output {
 /// The first API that cannot be opened.
 pub fn retire_all(config: &Config) -> Result<Vec<(Mode, Box<dyn Retire>)>, OpenError> {
     let links = dummylink::Client::open().map_err(OpenError::of)?;
+    let tables = nftables_mode::nftables::Client::open().map_err(OpenError::of)?;
     let ipvs = ipvs_mode::retire::Retiring::new(config.retiring_ipvs(), Box::new(links));
     Ok(vec![
         (Mode::Ipvs, Box::new(ipvs.map_err(OpenError::of)?)),
         (
             Mode::Iptables,
             Box::new(iptables_mode::retire::Retiring::new(Box::new(Client::new()))),
+        ),
+        (
+            Mode::Nftables,
+            Box::new(nftables_mode::retire::Retiring::new(Box::new(tables))),
         ),
         (
             Mode::Userspace,

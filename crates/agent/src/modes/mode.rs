@@ -10,13 +10,15 @@ pub enum Mode {
     Iptables,
     /// `ipvs`: Services are virtual servers.
     Ipvs,
+    /// `nftables`: Services are elements of maps and sets.
+    Nftables,
     /// `userspace`: this process accepts connections and copies.
     Userspace,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Self; 3] = [Mode::Iptables, Mode::Ipvs, Mode::Userspace];
+    pub const ALL: [Self; 4] = [Mode::Iptables, Mode::Ipvs, Mode::Nftables, Mode::Userspace];
 
     /// kube-proxy's name.
     #[must_use]
@@ -24,6 +26,7 @@ impl Mode {
         match self {
             Mode::Iptables => "iptables",
             Mode::Ipvs => "ipvs",
+            Mode::Nftables => "nftables",
             Mode::Userspace => "userspace",
         }
     }

@@ -7,6 +7,7 @@ use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting};
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
 use kernlink_proxier::metrics::Collect;
+use kernlink_proxier::nftables_mode::{self, NftablesMode};
 use kernlink_proxier::watch::Watchable;
 use kernlink_proxier::{DataPath, Intervals};
 use kernlink_services::Services;
@@ -14,7 +15,7 @@ use kernlink_userspace::limits::raise_descriptor_limit;
 use kernlink_userspace::{AllStats, Proxy, UserspaceMode, data_path as userspace};
 use tokio::runtime::{Builder, Runtime};
 
-use super::config::UserspaceConfig;
+use super::config::{NftablesConfig, UserspaceConfig};
 use super::listing::{Desired, Listings};
 use super::mode::Mode;
 
@@ -186,6 +187,45 @@ impl Served for IptablesMode {
     fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
         let listings = self.listings(desired.processors);
         Some(Listings::Iptables(Box::new(listings)))
+    }
+}
+
+impl Served for NftablesMode {
+    const MODE: Mode = Mode::Nftables;
+    type Settings = NftablesConfig;
+
+    fn of_settings(settings: &NftablesConfig) -> &nftables_mode::Config {
+        &settings.config
+    }
+
+    fn services_mut(settings: &mut NftablesConfig) -> &mut kernlink_services::Config {
+        &mut settings.config.services
+    }
+
+    fn schedule(settings: &NftablesConfig) -> Intervals {
+        settings.config.intervals()
+    }
+
+    fn retiring_ipvs(settings: &NftablesConfig) -> ipvs_mode::Config {
+        let mut retiring = ipvs_mode::Config::new("");
+        retiring.exclude_cidrs.clone_from(&settings.exclude_cidrs);
+        retiring.conntrack = settings.config.conntrack;
+        retiring
+    }
+
+    fn open(_settings: &NftablesConfig) -> Result<Opened<Self>, OpenError> {
+        let kernel = nftables_mode::Kernel::open();
+        kernel.map(Opened::of).map_err(OpenError::of)
+    }
+
+    #[cfg(test)]
+    fn fake_kernel() -> nftables_mode::Kernel {
+        nftables_mode::Kernel::fake()
+    }
+
+    fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
+        let listings = self.listings(desired.processors);
+        Some(Listings::Nftables(Box::new(listings)))
     }
 }
 

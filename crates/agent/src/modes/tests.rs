@@ -862,9 +862,9 @@ fn modes_have_the_names_of_kube_proxy() {
         assert_eq!(name.parse::<Mode>().unwrap().to_string(), name);
     }
     assert_eq!("".parse::<Mode>(), "iptables".parse());
-    let error = "nftables".parse::<Mode>().unwrap_err().to_string();
+    let error = "kernelspace".parse::<Mode>().unwrap_err().to_string();
     assert_eq!(
         error,
-        "\"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty, which means iptables"
+        "\"kernelspace\" is not supported; supported: iptables, ipvs, nftables, userspace, or empty, which means iptables"
     );
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,6 +14,7 @@ use kernlink_dummylink::{DummyLinks, HostAddress, Link, LinkAddress, LinkName, S
 use kernlink_ipset::{IpSets, SetContents, SetHeader, SetName};
 use kernlink_iptables_restore::{Family, Iptables, Operation as RulesOperation, Restore, Ruleset, Save};
 use kernlink_ipvs::Ipvs;
+use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::iptables_mode::IptablesMode;
 use kernlink_proxier::ipvs_mode::IpvsMode;
 use kernlink_proxier::retire::Retire;
@@ -146,6 +148,16 @@ impl IpSets for Shared<kernlink_ipset::Fake> {
     }
 }
 
+impl Sysctls for Shared<FakeSysctls> {
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
+        self.fake().execute(sysctls)
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
+        self.fake().read(name)
+    }
+}
+
 /// The fake of IPVS, whose operations are observed.
 struct Observed(SharedIpvs);
 
@@ -187,6 +199,7 @@ impl Ipvs for Observed {
 /// A kernel with a link `eth0` and some foreign rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedKernel {
+    pub(crate) sysctls: Shared<FakeSysctls>,
     pub(crate) sets: Shared<kernlink_ipset::Fake>,
     pub(crate) rules: Shared<kernlink_iptables_restore::Fake>,
     pub(crate) links: Shared<kernlink_dummylink::Fake>,
@@ -218,7 +231,7 @@ impl SharedKernel {
         kernel
     }
 
-    /// The kernel APIs of IPVS mode. Sysctls are new: a second call is another host in this respect.
+    /// The kernel APIs of IPVS mode.
     pub(crate) fn ipvs(&self) -> ipvs_mode::Kernel {
         let mut ipvs = ipvs_mode::Kernel::fake();
         ipvs.ipvs = Box::new(Observed(self.ipvs.clone()));
@@ -226,14 +239,16 @@ impl SharedKernel {
         ipvs.rules = Box::new(self.rules.clone());
         ipvs.links = Box::new(self.links.clone());
         ipvs.conntrack = Box::new(self.conntrack.clone());
+        ipvs.sysctls = Box::new(self.sysctls.clone());
         ipvs
     }
 
-    /// The kernel APIs of iptables mode. Sysctls are new: a second call is another host in this respect.
+    /// The kernel APIs of iptables mode. Accounting objects are new: a second call is another host in this respect.
     pub(crate) fn iptables(&self) -> iptables_mode::Kernel {
         let mut iptables = iptables_mode::Kernel::fake();
         iptables.rules = Box::new(self.rules.clone());
         iptables.links = Box::new(self.links.clone());
+        iptables.sysctls = Box::new(self.sysctls.clone());
         iptables
     }
 
@@ -321,7 +336,9 @@ impl Proxier {
             Config::Iptables(config) => {
                 any_proxier::proxier::<IptablesMode>(config, (kernel.iptables)(), retiring)
             }
-            Config::Userspace(_) => unreachable!("these tests are about the other modes"),
+            Config::Nftables(_) | Config::Userspace(_) => {
+                unreachable!("these tests are about the other modes")
+            }
         }
     }
 
@@ -338,8 +355,9 @@ impl Proxier {
         self.process.change(change);
     }
 
-    pub(crate) fn sync(&mut self, now: Instant) -> Did {
-        self.process.sync(now)
+    /// As that of a proxier of one mode.
+    pub(crate) fn sync(&mut self, now: Instant) -> Result<Did, Infallible> {
+        Ok(self.process.sync(now))
     }
 
     pub(crate) fn resync(&mut self) {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use kernlink_engine::data_path::BuilderOf;
 use kernlink_engine::{StaleFlows, Subject};
 use kernlink_host::flows::Reading;
-use kernlink_iptables_restore::{Condition, Match, PortRange, Rule};
+use kernlink_iptables_restore::{Condition, Mask, Match, Network, PortRange, Rule};
 use kernlink_services::{Family, ObjectName};
 
 use crate::chains::FixedChain;
@@ -78,11 +78,14 @@ fn destinations_of(state: &State, family: Family, key: &RuleKey) -> Vec<SocketAd
     });
     let Some(port) = port else { return Vec::new() };
     let address = rule.matches.iter().find_map(|test| match test {
-        Match::Destination(Condition::Is(network)) => Some(network.address),
+        Match::Destination(Condition::Is(network)) => Some(*network),
         _ => None,
     });
     match (key.chain, address) {
-        (FixedChain::NatServices, Some(address)) => vec![SocketAddr::new(address, port)],
+        // A node port has rules for single addresses if another Service has its number at one of them.
+        (FixedChain::NatServices | FixedChain::NatNodePorts, Some(network)) if is_host(network) => {
+            vec![SocketAddr::new(network.address, port)]
+        }
         (FixedChain::NatNodePorts, None) => {
             let addresses = state.interfaces.iter().map(|interface| interface.address);
             let of_family = addresses.filter(|address| Family::of(*address) == family);
@@ -90,4 +93,10 @@ fn destinations_of(state: &State, family: Family, key: &RuleKey) -> Vec<SocketAd
         }
         _ => Vec::new(),
     }
+}
+
+/// Whether a network is a single address. Loopback addresses have a rule for all of them.
+fn is_host(network: Network) -> bool {
+    let bits = if network.address.is_ipv4() { 32 } else { 128 };
+    network.mask.is_none_or(|mask| mask == Mask::Prefix(bits))
 }

@@ -182,6 +182,11 @@ impl FamilyState {
         }
     }
 
+    /// The Services that have ports.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.services.keys()
+    }
+
     pub(super) fn serves(&self, key: &FrontendKey, service: &ObjectName) -> bool {
         let is_hooked = self.table.as_ref().is_some_and(|table| table.is_hooked);
         let Some(entry) = self.entries.get(key).filter(|_| is_hooked) else {

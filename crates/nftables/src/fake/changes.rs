@@ -1,6 +1,6 @@
 //! A transaction on the fake: operations are executed at once, and undone if one of them is refused.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(super) struct Changes<'f> {
     undo: Vec<Undo>,
     /// The index of the first operation that may have made a loop of jumps.
     first_jump: Option<usize>,
+    /// The handles of the rules of this transaction that have a number.
+    ids: HashMap<(ChainKey, u32), u64>,
     index: usize,
     is_changed: bool,
     anonymous: HashSet<SetKey>,
@@ -66,6 +68,7 @@ impl<'f> Changes<'f> {
             fake,
             undo: Vec::new(),
             first_jump: None,
+            ids: HashMap::new(),
             index: 0,
             is_changed: false,
         }
@@ -341,19 +344,29 @@ impl<'f> Changes<'f> {
         }
         rules::check_rule(table, rule)?;
         let handle = table.next_handle();
+        let ids = self.ids.clone();
         let chain = self.chain(&rule.chain)?;
-        let position = match rule.position {
+        let rules = chain.rules.iter();
+        let found = match (rule.position_id, rule.position) {
+            (None, None) => None,
+            (Some(id), _) => {
+                let new = ids.get(&(rule.chain.clone(), id)).ok_or(Errno::ENOENT)?;
+                Some(rules.clone().position(|rule| rule.handle == Some(*new)))
+            }
+            (None, Some(position)) => Some(rules.clone().position(|rule| rule.handle == Some(position))),
+        };
+        let position = match found {
             None if at_front => 0,
             None => chain.rules.len(),
-            Some(position) => {
-                let found = chain.rules.iter().position(|rule| rule.handle == Some(position));
-                found.ok_or(Errno::ENOENT)? + usize::from(!at_front)
-            }
+            Some(found) => found.ok_or(Errno::ENOENT)? + usize::from(!at_front),
         };
         let mut rule = rule.clone();
         rule.handle = Some(handle);
         rule.position = None;
+        rule.position_id = None;
+        let id = rule.id.take().map(|id| (rule.chain.clone(), id));
         chain.rules.insert(position, rule);
+        self.ids.extend(id.map(|id| (id, handle)));
         self.first_jump.get_or_insert(index);
         self.is_changed = true;
         Ok(())
@@ -372,8 +385,12 @@ impl<'f> Changes<'f> {
         *replaced = Rule {
             handle: Some(handle),
             position: None,
+            id: None,
+            position_id: None,
             ..rule.clone()
         };
+        let id = rule.id.map(|id| ((key.chain.clone(), id), handle));
+        self.ids.extend(id);
         self.first_jump.get_or_insert(index);
         self.is_changed = true;
         Ok(())
