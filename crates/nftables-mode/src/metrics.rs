@@ -11,6 +11,7 @@ impl Collect for Totals {
         let mut endpoints = Vec::new();
         let mut no_local = Vec::new();
         let mut failures = Vec::new();
+        let mut cleanup_failures = Vec::new();
         for family in Family::ALL {
             let Some(label) = families[family.index()] else {
                 continue;
@@ -27,6 +28,7 @@ impl Collect for Totals {
                 policies.map(|(policy, number)| ([label, ("traffic_policy", policy)], float(number))),
             );
             failures.push(([label], totals.failures));
+            cleanup_failures.push(([label], totals.cleanup_failures));
         }
         page.gauge(
             "kernlink_nftables_frontends",
@@ -48,10 +50,21 @@ impl Collect for Totals {
             "[ALPHA] Cumulative proxy nftables sync failures",
             failures.iter().map(|(labels, value)| (&labels[..], *value)),
         );
+        page.counter(
+            "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+            "[ALPHA] Cumulative proxy nftables cleanup failures",
+            cleanup_failures
+                .iter()
+                .map(|(labels, value)| (&labels[..], *value)),
+        );
     }
 
     fn distinguishes_full_syncs(&self) -> bool {
         true
+    }
+
+    fn writes_with_iptables(&self) -> bool {
+        false
     }
 }
 

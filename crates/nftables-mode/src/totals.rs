@@ -36,4 +36,6 @@ pub struct FamilyTotals {
     pub no_local_external: usize,
     /// Transactions that failed, since the start: of Services, and of the table itself.
     pub failures: u64,
+    /// Deletions of tables that are not needed any more, of an earlier process or of kube-proxy, that failed, since the start.
+    pub cleanup_failures: u64,
 }

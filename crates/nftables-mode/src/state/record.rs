@@ -1,5 +1,6 @@
 //! What the state records of operations: those that were done, and those that failed.
 
+use kernlink_nftables::TableFamily;
 use kernlink_services::ObjectName;
 
 use super::State;
@@ -82,7 +83,14 @@ impl State {
             Operation::Affinity(affinity) => {
                 self.family_mut(affinity.parameters.family).totals.failures += 1;
             }
-            Operation::Sysctl(_) | Operation::Own(..) | Operation::DeleteTable(_) => {}
+            Operation::DeleteTable(table) => {
+                let of_table = self.families.iter_mut();
+                let mut of_table = of_table.filter(|family| TableFamily::from(family.family) == table.family);
+                if let Some(family) = of_table.next() {
+                    family.totals.cleanup_failures += 1;
+                }
+            }
+            Operation::Sysctl(_) | Operation::Own(..) => {}
         }
     }
 }
