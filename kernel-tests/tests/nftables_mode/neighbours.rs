@@ -104,9 +104,7 @@ fn nft_lists_the_whole_ruleset_and_reports_no_error_without_session_affinity() {
         change(&mut proxier, &everything());
         // Clients with affinity are elements too.
         for (_, protocol, target) in targets(cluster_ips(4)) {
-            ask_many(&network.client, protocol, target, 2)
-                .failures
-                .clear();
+            ask_many(&network.client, protocol, target, 2).failures.clear();
         }
         assert_listed(false);
     });
