@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{programs, tools, wait};
-use kernlink_proxier::netfilter::lock::{Lock, LockError};
+use kernlink_proxier::host::lock::{Lock, LockError};
 use nix::unistd::Uid;
 
 /// Set in the child process of a test, which takes the lock, or the socket of an earlier version, and waits.
@@ -126,6 +126,41 @@ fn a_process_without_privileges_cannot_keep_an_agent_out() {
         }
         child.kill().unwrap();
         child.wait().unwrap();
+    });
+}
+
+/// As in a container without capabilities in the network namespace of the host.
+#[test]
+fn a_process_of_root_without_capabilities_cannot_keep_an_agent_out() {
+    const NAME: &str = "a_process_of_root_without_capabilities_cannot_keep_an_agent_out";
+    if std::env::var_os(CHILD).is_some() {
+        let error = Lock::acquire().unwrap_err();
+        assert!(matches!(error, LockError::NotPermitted), "{error:?}");
+        let _socket = bind_socket().unwrap();
+        return wait_for_the_parent();
+    }
+    NetNs::bare().run(|| {
+        // One of this PID namespace, one of another one, and one that has all capabilities in a user namespace of its own.
+        let limited = |command: &mut Command| {
+            command.args(["--no-new-privs", "--inh-caps", "-all", "--bounding-set", "-all"]);
+        };
+        let mut visible = programs::command("setpriv");
+        limited(&mut visible);
+        let mut hidden = programs::command("unshare");
+        hidden.args(["--pid", "--mount", "--fork", "--kill-child", "setpriv"]);
+        limited(&mut hidden);
+        let mut user_namespace = programs::command("unshare");
+        user_namespace.args(["--user", "--map-root-user"]);
+        for mut command in [visible, hidden, user_namespace] {
+            command.arg(programs::this_program().get_program());
+            let mut child = start(command, NAME);
+            for _ in 0..2 {
+                let lock = wait::until(Lock::acquire);
+                assert!(lock.is_exclusive());
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     });
 }
 

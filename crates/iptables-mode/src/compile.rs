@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use kernlink_iptables_restore::matches::AddressType;
 use kernlink_iptables_restore::{ChainName, Match, Network, Rule, Target};
-use kernlink_netfilter::{Extension, LOOPBACK_IPV4};
+use kernlink_netfilter::{Extension, LOOPBACK_IPV4, local_match};
 use kernlink_services::{ChosenEndpoint, Family, Frontend, FrontendKind, ServicePort, TrafficPolicy};
 
 use super::chains::{Counters, FixedChain, LOOPBACK_ACCEPTED, nfacct};
@@ -49,7 +49,7 @@ impl Inputs<'_> {
     /// The match of traffic from pods, or of all other traffic. `None` if pods cannot be recognised.
     fn local(&self, family: Family, is_local: bool) -> Option<Match> {
         let detection = &self.config.local_detection;
-        detection.condition(family, self.pod_cidr, is_local)
+        local_match(detection, family, self.pod_cidr, is_local)
     }
 }
 
@@ -115,6 +115,14 @@ enum Service {
     Dropped,
 }
 
+/// A node port, and the destinations that its rules match.
+struct NodePort {
+    number: u16,
+    /// `None`: every address of the node that accepts node ports. Otherwise those at which the Service owns it: the others are cluster IPs, which
+    /// have no rule in table `nat` while they have no endpoints, so that their traffic reaches the chain of node ports.
+    destinations: Vec<Option<Network>>,
+}
+
 impl Compiler<'_> {
     fn run(&mut self, frontends: &[&Frontend]) {
         let of_kind = |kind: FrontendKind| frontends.iter().filter(move |frontend| frontend.kind == kind);
@@ -172,12 +180,22 @@ impl Compiler<'_> {
     }
 
     /// The node port, unless another Service owns it at all addresses of this node.
-    fn node_port(&self, owned: &[&Frontend]) -> Option<u16> {
+    fn node_port(&self, owned: &[&Frontend]) -> Option<NodePort> {
         let number = self.port.node_port?.get();
         let is_node_port = |frontend: &&Frontend| frontend.kind == FrontendKind::NodePort;
-        let is_defined = self.port.frontends.iter().any(|frontend| is_node_port(&frontend));
-        let is_owned = owned.iter().any(is_node_port);
-        (is_owned || !is_defined).then_some(number)
+        let defined = self.port.frontends.iter().filter(is_node_port).count();
+        let owned = owned.iter().copied().filter(is_node_port);
+        let owned: Vec<Network> = owned.map(|frontend| Network::host(frontend.address)).collect();
+        if owned.len() == defined {
+            let destinations = vec![None];
+            return Some(NodePort { number, destinations });
+        }
+        let has_loopback = self.family == Family::Ipv4 && self.inputs.config.serves_loopback_node_ports();
+        let loopback = has_loopback.then(|| LOOPBACK_IPV4.into());
+        (!owned.is_empty()).then(|| NodePort {
+            number,
+            destinations: loopback.into_iter().chain(owned).map(Some).collect(),
+        })
     }
 
     fn push(&mut self, chain: FixedChain, rule: Rule) {
@@ -230,7 +248,12 @@ impl Compiler<'_> {
         self.push(rule.0, rule.1);
     }
 
-    fn capture_external(&mut self, frontends: &[&Frontend], policy: TrafficPolicy, node_port: Option<u16>) {
+    fn capture_external(
+        &mut self,
+        frontends: &[&Frontend],
+        policy: TrafficPolicy,
+        node_port: Option<NodePort>,
+    ) {
         let has_any = self.has_any();
         let refusal = self.refusal(&self.service(policy));
         let external = self.names.of(ChainKind::External);
@@ -273,12 +296,19 @@ impl Compiler<'_> {
                 );
             }
         }
-        if let Some(number) = node_port {
-            self.capture_node_port(number, external, refusal);
+        if let Some(node_port) = node_port {
+            self.capture_node_port(&node_port, external, refusal);
         }
     }
 
-    fn capture_node_port(&mut self, number: u16, external: ChainName, refusal: Option<(Match, Target)>) {
+    fn capture_node_port(
+        &mut self,
+        node_port: &NodePort,
+        external: ChainName,
+        refusal: Option<(Match, Target)>,
+    ) {
+        let NodePort { number, destinations } = node_port;
+        let number = *number;
         if self.has_any() {
             let counts_loopback = self.family == Family::Ipv4
                 && self.inputs.config.serves_loopback_node_ports()
@@ -291,16 +321,23 @@ impl Compiler<'_> {
                 let rule = rule.with(nfacct(LOOPBACK_ACCEPTED)).jump(external);
                 self.push(FixedChain::NatNodePorts, rule);
             }
-            let mut rule = Rule::new().with(comment);
-            rule.matches.extend(self.label.destination(None, number));
-            self.push(FixedChain::NatNodePorts, rule.jump(external));
+            for destination in destinations {
+                let mut rule = Rule::new().with(comment.clone());
+                rule.matches.extend(self.label.destination(*destination, number));
+                self.push(FixedChain::NatNodePorts, rule.jump(external));
+            }
         }
         if let Some((comment, target)) = refusal {
-            let mut rule = Rule::new()
-                .with(comment)
-                .with(Match::destination_type(AddressType::Local));
-            rule.matches.extend(self.label.destination(None, number));
-            self.push(FixedChain::FilterExternalServices, rule.with_target(target));
+            for destination in destinations {
+                let mut rule = Rule::new()
+                    .with(comment.clone())
+                    .with(Match::destination_type(AddressType::Local));
+                rule.matches.extend(self.label.destination(*destination, number));
+                self.push(
+                    FixedChain::FilterExternalServices,
+                    rule.with_target(target.clone()),
+                );
+            }
         }
     }
 

@@ -5,23 +5,26 @@ mod recheck;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::overlap::at_once;
+use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
+use kernlink_host::flows::{Reading, read_flows};
+use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
-use kernlink_netfilter::flows::{Reading, read_flows};
 use kernlink_netfilter::{
-    CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, read_tables_of,
-    unreadable_rules, unreadable_table, unreadable_tables,
+    read_tables, read_tables_of, unreadable_rules, unreadable_table, unreadable_tables,
 };
 use kernlink_services::{Event, Family};
 
 use self::recheck::forget_damaged;
 pub(super) use self::recheck::{is_observed, recheck};
 use super::accounting;
+use super::chains::FixedChain;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::observed::{Observed, is_port_chain};
+use super::port_chain::service_of;
+use super::rule_key::rule_text;
 use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
 
@@ -40,8 +43,7 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
         if saved.is_unreadable(Table::Nat) {
             return Err(unreadable_table(&saved, Table::Nat).into());
         }
-        let mut chains = saved.table(Table::Nat).into_iter().flat_map(|nat| nat.chains());
-        if chains.any(|(name, _)| is_port_chain(name)) {
+        if has_port_chains(&saved) {
             return Ok(true);
         }
     }
@@ -73,7 +75,7 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let families: Vec<Family> = families.iter().copied().filter(is_read).collect();
     let needs_flows = state.flows.tracked.reading() != Reading::Done;
     let Kernel { rules, conntrack, .. } = kernel;
-    let (tables, flows) = at_once(
+    let (tables, flows) = join(
         || read_tables_of(&mut **rules, &families),
         || needs_flows.then(|| read_flows(&mut **conntrack, |_| true)),
     );
@@ -90,24 +92,34 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     events
 }
 
-/// Whether an earlier process left chains of service ports in a family that is not configured: from now on it is managed, so that they are
-/// removed. Each such family is searched until it could be read once.
+/// Whether an earlier process left chains or rules of service ports in a family that is not configured: from now on it is managed, so that they
+/// are removed. Each such family is searched until it could be read once.
 fn has_leftovers(state: &mut State, family: Family, read: &Result<Ruleset, RulesError>) -> bool {
-    let has_chains = match read {
-        Ok(ruleset) => {
-            let nat = ruleset.table(Table::Nat).into_iter();
-            let mut chains = nat.flat_map(|nat| nat.chains());
-            chains.any(|(name, _)| is_port_chain(name))
-        }
+    let has_any = match read {
+        Ok(ruleset) => has_port_chains(ruleset) || has_service_rules(ruleset, family),
         // Without the tables there is no chain.
         Err(error) if error.is_unsupported() => false,
         Err(_) => return false,
     };
     state.is_searched[family.index()] = true;
-    if has_chains {
+    if has_any {
         state.manage(family);
     }
-    has_chains
+    has_any
+}
+
+fn has_port_chains(ruleset: &Ruleset) -> bool {
+    let nat = ruleset.table(Table::Nat).into_iter();
+    let mut chains = nat.flat_map(|nat| nat.chains());
+    chains.any(|(name, _)| is_port_chain(name))
+}
+
+/// Whether a chain that all service ports share has a rule of a Service. One without endpoints has no chain.
+fn has_service_rules(ruleset: &Ruleset, family: Family) -> bool {
+    let shared = FixedChain::ALL.into_iter().filter(|chain| chain.is_shared());
+    let chains = shared.filter_map(|chain| ruleset.chain(chain.table(), &chain.name()));
+    let mut rules = chains.flat_map(|chain| chain.rules());
+    rules.any(|rule| service_of(&rule_text(rule, family)).is_some())
 }
 
 /// Reads single objects again. Tables are read as a whole, but only what concerns the keys is recorded: all others stay as they are, so that

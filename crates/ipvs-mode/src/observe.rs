@@ -10,20 +10,21 @@ use std::net::IpAddr;
 
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, LinkName};
-use kernlink_engine::overlap::at_once;
+use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
+use kernlink_host::processors;
 use kernlink_ipset::{Element, Entry};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{
     Consistency, Ipvs, RealServerKey, RealServerSummary, Snapshot, SnapshotEntry, VirtualServerKey,
 };
-use kernlink_netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
+use kernlink_netfilter::{TABLES, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 use kernlink_services::{Event, Family};
 
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::ownership::{self, KernelFacts};
+use super::ownership::{self, Identified, KernelFacts};
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, Part, State};
 use super::sysctls::CONNTRACK_BUCKETS;
@@ -50,7 +51,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     let (tables, snapshot) = if families.is_empty() {
         (Vec::new(), ipvs.snapshot())
     } else {
-        at_once(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
+        join(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
     };
     let mut snapshot = snapshot?;
     if let Consistency::Unverified { attempts } = snapshot.consistency {
@@ -130,19 +131,34 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 }
 
 /// Reads each virtual server again that is recorded, or that the sets name, with its real servers: a listing that is not verified may lack it.
+/// Those of node ports are named by their ports, at the addresses of this node.
 ///
 /// # Errors
 /// The first virtual server that could not be read.
 fn complete(state: &State, ipvs: &mut dyn Ipvs, snapshot: &mut Snapshot) -> Result<(), Error> {
+    const SETS: [SetId; 3] = [SetId::Ledger, SetId::NodePortTcp, SetId::NodePortUdp];
     let recorded = state.servers.iter_observed().map(|(key, _)| *key);
-    let named = Family::ALL.into_iter().flat_map(|family| {
-        let sets = std::iter::once(SetId::Ledger).chain(ownership::FRONTEND_SETS);
-        sets.flat_map(move |set| state.entries[family.index()][set.index()].iter_observed())
-    });
-    let named = named.filter_map(|(entry, ())| match ownership::identified(SetId::Ledger, entry) {
-        Some(ownership::Identified::VirtualServer(key)) => Some(key),
-        _ => None,
-    });
+    let mut named = Vec::new();
+    for family in Family::ALL {
+        let addresses = state.interfaces.iter().map(|interface| interface.address);
+        let addresses: BTreeSet<IpAddr> = addresses
+            .filter(|address| Family::of(*address) == family)
+            .collect();
+        for set in SETS.into_iter().chain(ownership::FRONTEND_SETS) {
+            let entries = state.entries[family.index()][set.index()].iter_observed();
+            for identified in entries.filter_map(|(entry, ())| ownership::identified(set, entry)) {
+                match identified {
+                    Identified::VirtualServer(key) => named.push(key),
+                    Identified::NodePort(protocol, port) => {
+                        let keys = addresses
+                            .iter()
+                            .map(|address| VirtualServerKey::new(*address, port, protocol));
+                        named.extend(keys);
+                    }
+                }
+            }
+        }
+    }
     let keys: BTreeSet<VirtualServerKey> = recorded.chain(named).collect();
     snapshot
         .virtual_servers
@@ -390,12 +406,15 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
     };
     let chains = &mut state.chains[family.index()];
     chains.is_unread = false;
+    chains.has_unreadable = match &observed {
+        ObservedRules::Saved(saved) => TABLES.iter().any(|table| saved.is_unreadable(*table)),
+        // A host without the tables has no rules in them.
+        ObservedRules::Unreadable(Error::Rules(error)) => !error.is_unsupported(),
+        _ => true,
+    };
     let before = std::mem::replace(&mut chains.observed, observed);
     if let (ObservedRules::Written(before), true) = (before, chains.is_in_place) {
         chains.before = Some(before);
-    }
-    if state.retired.is_none() {
-        state.observe_leftovers(family);
     }
     state.set_rules_dirty(family);
     events

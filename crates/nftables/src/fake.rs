@@ -43,6 +43,8 @@ pub struct Fake {
     now: Duration,
     /// State of random numbers.
     random: u64,
+    /// What every random number is, instead of a random one.
+    fixed_random: Option<u32>,
     /// The next number of `numgen inc`.
     sequence: u64,
     /// How many operations were executed, for tests of cost.
@@ -108,6 +110,12 @@ impl Fake {
     #[must_use]
     pub fn executed_operations(&self) -> u64 {
         self.executed
+    }
+
+    /// Sets what every number of `numgen random` is, before the remainder by its modulus; `None`: a random one. So a test can find everything
+    /// that a rule may choose.
+    pub fn set_random(&mut self, number: Option<u32>) {
+        self.fixed_random = number;
     }
 
     /// Adds 1 to the generation, as another program that changes another table does.

@@ -410,3 +410,30 @@ fn a_family_that_an_earlier_process_served_and_this_one_does_not_has_no_rules_of
     sync(&mut fresh);
     assert!(!saved(&mut fresh).contains("KUBE-"));
 }
+
+/// It has no chain, only a rule that rejects its clients.
+#[test]
+fn a_family_that_is_not_served_any_more_does_not_reject_the_clients_of_services_without_endpoints() {
+    let mut service = service(1);
+    service.cluster_ips = vec![service.cluster_ip.clone(), "fd00:96::1".to_owned()];
+    service.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    let deliver =
+        |proxier: &mut Proxier| crate::iptables_node::deliver(proxier, vec![service.clone()], Vec::new());
+    let rejects = |proxier: &mut Proxier| {
+        let request = Save::table(Family::Ipv6, Table::Filter);
+        let saved = proxier.kernel_mut().rules.save(&request).unwrap();
+        saved.to_string().contains("fd00:96::1")
+    };
+    let mut before = proxier_on(kernel());
+    deliver(&mut before);
+    sync(&mut before);
+    assert!(rejects(&mut before));
+    let mut without = config();
+    without.services.families = [Family::Ipv4].into();
+    let mut proxier = Proxier::new(&without, before.into_kernel()).unwrap();
+    deliver(&mut proxier);
+    sync(&mut proxier);
+    assert!(!rejects(&mut proxier));
+    proxier.resync();
+    assert!(sync(&mut proxier).plan.is_empty());
+}

@@ -199,6 +199,8 @@ fn after_a_boot_the_services_of_the_folder_are_programmed_while_the_api_server_i
     let kubeconfig = files.0.join("kubeconfig");
     let manifests = Manifests::new();
     manifests.replace("static.yaml", &service("static", "10.96.0.10", &[0]));
+    // A file that cannot be read withholds its own Services only.
+    manifests.replace("broken.yaml", "kind: [");
     let watch = manifests.0.display().to_string();
     network.node.run(|| {
         let mut server = ApiServer::start(ADDRESS, true);
@@ -223,6 +225,8 @@ fn after_a_boot_the_services_of_the_folder_are_programmed_while_the_api_server_i
         wait_for_answer(&network, "10.96.0.10", "pod1");
 
         // With the API server, everything is programmed.
+        manifests.replace("broken.yaml", &service("repaired", "10.96.0.12", &[0]));
+        wait_for_answer(&network, "10.96.0.12", "pod0");
         server.resume();
         wait_for_answer(&network, "10.96.0.1", "pod1");
         assert_eq!(ask(&network.client, "10.96.0.10").unwrap(), "pod1");

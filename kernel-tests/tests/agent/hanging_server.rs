@@ -29,6 +29,17 @@ fn stale_since() -> f64 {
 #[test]
 fn a_server_that_hangs_behind_a_load_balancer_is_left_for_another_connection() {
     requires!(Feature::Iptables);
+    hang(true);
+}
+
+/// HTTP/1.1 has no pings: the watches are short.
+#[test]
+fn a_server_without_tls_that_hangs_behind_a_load_balancer_is_left_for_another_connection() {
+    requires!(Feature::Iptables);
+    hang(false);
+}
+
+fn hang(has_tls: bool) {
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let files = Manifests::new();
@@ -39,10 +50,11 @@ fn a_server_that_hangs_behind_a_load_balancer_is_left_for_another_connection() {
     network.node.run(|| {
         let server = ApiServer::start(WITHOUT_TLS, true);
         http2::start(HTTP2, WITHOUT_TLS, &certificates.path("server"));
-        let balancer = LoadBalancer::start(ADDRESS, HTTP2);
+        let (scheme, target) = if has_tls { ("https", HTTP2) } else { ("http", WITHOUT_TLS) };
+        let balancer = LoadBalancer::start(ADDRESS, target);
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("https://{ADDRESS}"), "certificate-authority": "servers.pem"}}],
+            "clusters": [{"name": "c", "cluster": {"server": format!("{scheme}://{ADDRESS}"), "certificate-authority": "servers.pem"}}],
             "users": [{"name": "u", "user": {"token": "secret"}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         });

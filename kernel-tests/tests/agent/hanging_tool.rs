@@ -20,30 +20,42 @@ const FOLDER: &str = "/usr/local/sbin";
 /// The number of the process of a tool that hangs.
 const HANGING: &str = "/run/hanging";
 
-/// Replaces a tool, for the calling thread and the programs that it starts, by one that hangs after this file exists.
-fn replace(tool: &str, file: &str) {
+/// What releases a tool that hangs: a line.
+const FIFO: &str = "/run/fifo";
+
+/// Replaces a tool, for the calling thread and the programs that it starts, by a shell script, which calls it by its path.
+pub(crate) fn replace_by(tool: &str, script: &str) {
     let none: Option<&str> = None;
     mount(Some("tmpfs"), FOLDER, Some("tmpfs"), MsFlags::empty(), none).unwrap();
-    let fifo = Path::new("/run/fifo");
-    if !fifo.exists() {
-        mkfifo(fifo, Mode::S_IRWXU).unwrap();
+    let path = Path::new(FOLDER).join(tool);
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Replaces a tool, for the calling thread and the programs that it starts, by one that hangs after this file exists, until it is released.
+pub(crate) fn replace(tool: &str, file: &str) {
+    if !Path::new(FIFO).exists() {
+        mkfifo(FIFO, Mode::S_IRWXU).unwrap();
     }
     let script = format!(
         "#!/bin/sh
 case \"$*\" in *--version*) exec /usr/sbin/{tool} \"$@\";; esac
 [ -e {file} ] || exec /usr/sbin/{tool} \"$@\"
 echo $$ > {HANGING}
-read line < {fifo}
-",
-        fifo = fifo.display()
+read line < {FIFO}
+exec /usr/sbin/{tool} \"$@\"
+"
     );
-    let path = Path::new(FOLDER).join(tool);
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    replace_by(tool, &script);
+}
+
+/// Releases the tool that hangs.
+pub(crate) fn release() {
+    fs::write(FIFO, "\n").unwrap();
 }
 
 /// Waits until the tool hangs. Returns its process.
-fn wait_until_it_hangs() -> String {
+pub(crate) fn wait_until_it_hangs() -> String {
     wait::until(|| match fs::read_to_string(HANGING) {
         Ok(pid) if pid.ends_with('\n') => Ok(pid.trim().to_owned()),
         other => Err(format!("{other:?}")),

@@ -5,6 +5,7 @@ use std::fs;
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{requires, tools, wait};
+use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
@@ -184,5 +185,56 @@ fn a_sync_that_changes_something_has_a_line_in_the_log_only_if_asked_for() {
             assert_eq!(lines > 1, has_all, "{arguments:?}: {log}");
             fs::remove_file(manifests.0.join("b.yaml")).unwrap();
         }
+    });
+}
+
+/// All Services change while no restore succeeds. None loses its endpoints then, or when restores succeed again.
+#[test]
+fn services_are_served_while_another_program_has_the_lock_of_the_tables_and_afterwards() {
+    const SERVICES: u8 = 8;
+    requires!(Feature::Iptables);
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let manifests = Manifests::new();
+    let address = |number: u8| format!("10.96.0.{}", number + 1);
+    let write = |pod: u8| {
+        let text: String = (0..SERVICES)
+            .map(|number| service(&format!("s{number}"), &address(number), &[pod]))
+            .collect();
+        manifests.replace("all.yaml", &text);
+    };
+    // Every Service is answered, by these pods.
+    let pods = || -> Vec<String> {
+        let answers = (0..SERVICES).map(|number| ask(&network.client, &address(number)));
+        answers.collect::<Result<_, _>>().unwrap()
+    };
+    write(0);
+    network.node.run(|| {
+        choose("iptables-legacy");
+        let agent = Agent::start(&manifests.0, MODE);
+        agent.wait_for(" synced done=", 1);
+        assert_eq!(pods(), vec!["pod0"; SERVICES.into()]);
+        for round in 1..=2 {
+            let new = round % 2;
+            let lock = fs::File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open("/run/xtables.lock");
+            let lock = Flock::lock(lock.unwrap(), FlockArg::LockExclusive)
+                .map_err(|(_, errno)| errno)
+                .unwrap();
+            write(new);
+            // The tools wait for the lock for some seconds.
+            agent.wait_for("synced in part; what failed is retried", round.into());
+            assert_eq!(pods(), vec![format!("pod{}", 1 - new); SERVICES.into()]);
+            drop(lock);
+            wait::until(|| match pods() {
+                pods if pods.iter().all(|pod| *pod == format!("pod{new}")) => Ok(()),
+                pods => Err(format!("{pods:?}")),
+            });
+        }
+        let (status, log) = agent.stop();
+        assert!(status.success(), "{log}");
     });
 }

@@ -1,5 +1,6 @@
 //! The capabilities that `dist/` gives the agent are sufficient, and each of them is necessary.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::linux::net::SocketAddrExt;
@@ -11,9 +12,11 @@ use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{programs, requires, tools};
-use nix::unistd::Uid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid};
 
-use crate::support::{Agent, Manifests, ask, command, run, service, text};
+use crate::iptables_mode::choose;
+use crate::support::{Agent, Manifests, ask, command, get, run, service, text, wait_for_answer};
 
 /// The capabilities of the container in the DaemonSet, without `CAP_`.
 fn of_the_daemonset() -> Vec<String> {
@@ -202,4 +205,93 @@ fn an_agent_starts_while_a_process_without_privileges_has_the_name_of_its_lock()
         child.kill().unwrap();
         child.wait().unwrap();
     });
+}
+
+/// System calls that the default profile of container runtimes permits with the capabilities of the DaemonSet, and systemd's group
+/// `@system-service`: those of `/usr/share/containers/seccomp.json` and of `systemd-analyze syscall-filter` that a program like this may use.
+const PERMITTED: &str = "accept4 access alarm arch_prctl bind brk capget chdir clock_gettime clock_nanosleep clone clone3 close connect \
+    dup dup2 dup3 epoll_create1 epoll_ctl epoll_pwait epoll_wait eventfd2 execve exit exit_group faccessat faccessat2 \
+    fcntl flock fstat fsync ftruncate futex getcwd getdents64 getegid geteuid getgid getpeername getpgrp getpid \
+    getppid getrandom getresgid getresuid getrusage getsockname getsockopt gettid gettimeofday getuid \
+    inotify_add_watch inotify_init1 inotify_rm_watch ioctl kill listen lseek lstat madvise membarrier memfd_create \
+    mmap mprotect mremap munmap nanosleep newfstatat open openat openat2 pidfd_open pidfd_send_signal pipe pipe2 poll \
+    ppoll prctl pread64 prlimit64 pselect6 pwrite64 read readlink readlinkat readv recvfrom recvmmsg recvmsg \
+    restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_getaffinity \
+    sched_yield select sendmmsg sendmsg sendto set_robust_list set_tid_address setpgid setsockopt shutdown \
+    sigaltstack socket socketpair splice stat statfs statx sysinfo tgkill timer_create timer_settime umask uname \
+    unlink vfork wait4 waitid write writev";
+
+/// A process that would continue when its tracer is killed.
+struct Traced(Pid);
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        let _has_ended = kill(self.0, Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn the_agent_and_its_tools_use_only_system_calls_that_the_manifests_permit() {
+    requires!(Feature::Iptables);
+    assert!(
+        words_after("kubernetes/daemonset.yaml", "seccompProfile: {type: ").starts_with("RuntimeDefault}")
+    );
+    assert!(words_after("kernlink-agent.service", "\nSystemCallFilter=").starts_with("@system-service\n"));
+    let permitted: BTreeSet<&str> = PERMITTED.split(' ').collect();
+    for (mode, variant) in [
+        ("iptables", "iptables-nft"),
+        ("iptables", "iptables-legacy"),
+        ("userspace", "iptables-nft"),
+    ] {
+        let network = Network::new(2);
+        let _servers = network.serve(Protocol::Tcp, 8080);
+        let manifests = Manifests::new();
+        manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+        // The agent watches the folder of the manifests.
+        let traces = Manifests::new();
+        let calls = traces.0.join("calls");
+        network.node.run(|| {
+            choose(variant);
+            let agent = command(&manifests.0, &["--proxy-mode", mode]);
+            let mut traced = programs::command("strace");
+            traced
+                .args(["-f", "-qq", "-o"])
+                .arg(&calls)
+                .arg(agent.get_program())
+                .args(agent.get_args());
+            let mut tracer = Agent::spawn(traced);
+            tracer.wait_for(" synced done=", 1);
+            let number = tracer.child.id();
+            let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children")).unwrap();
+            let agent = Traced(Pid::from_raw(children.trim().parse().unwrap()));
+            wait_for_answer(&network, "10.96.0.1", "pod0");
+            manifests.replace("a.yaml", &service("a", "10.96.0.1", &[1]));
+            wait_for_answer(&network, "10.96.0.1", "pod1");
+            assert!(
+                get("127.0.0.1:10256", "/livez")
+                    .unwrap()
+                    .starts_with("HTTP/1.1 200")
+            );
+            // A signal to the tracer would not reach the agent.
+            kill(agent.0, Signal::SIGTERM).unwrap();
+            assert!(tracer.child.wait().unwrap().success(), "{}", tracer.log());
+            // Another process may have its number now.
+            std::mem::forget(agent);
+        });
+        let text = String::from_utf8_lossy(&fs::read(&calls).unwrap()).into_owned();
+        // `123 read(3, ...) = 4`, and `123 <... read resumed>...`; other lines are about signals and ends.
+        let name = |line: &str| {
+            let (_, call) = line.split_once(' ')?;
+            let (name, _) = call.trim_start().split_once('(')?;
+            let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            is_name.then(|| name.to_owned())
+        };
+        let used: BTreeSet<String> = text.lines().filter_map(name).collect();
+        assert!(used.len() > 30, "{used:?}");
+        let others: Vec<&String> = used
+            .iter()
+            .filter(|name| !permitted.contains(name.as_str()))
+            .collect();
+        assert!(others.is_empty(), "{mode}, {variant}: {others:?}");
+    }
 }

@@ -37,4 +37,10 @@ impl ServiceManager {
             messages => Err(format!("{messages:?}")),
         });
     }
+
+    /// How often this message was received.
+    pub(crate) fn number_of(&self, message: &str) -> usize {
+        let messages = self.0.lock().unwrap();
+        messages.iter().filter(|received| *received == message).count()
+    }
 }

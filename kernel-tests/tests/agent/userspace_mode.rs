@@ -8,6 +8,7 @@ use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
 use kernlink_kernel_tests::{requires, tools, wait};
 
+use crate::hanging_tool::replace_by;
 use crate::iptables_mode::{MULTI, choose, rules};
 use crate::support::{Agent, Manifests, ask, command, get, run, service, text, wait_for_answer};
 
@@ -173,4 +174,44 @@ fn an_agent_that_starts_again_listens_at_the_ports_to_which_the_rules_lead() {
             agent.stop();
         });
     }
+}
+
+#[test]
+fn failed_restores_of_userspace_mode_are_in_the_metrics_of_kube_proxy() {
+    requires!(Feature::Iptables);
+    let network = Network::new(1);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    network.node.run(|| {
+        choose("iptables-nft");
+        let script = "#!/bin/sh
+case \"$*\" in *--version*) exec /usr/sbin/iptables-restore \"$@\";; esac
+[ -e /run/refuses ] || exec /usr/sbin/iptables-restore \"$@\"
+echo 'iptables-restore: line 2 failed' >&2
+exit 1
+";
+        replace_by("iptables-restore", script);
+        fs::write("/run/refuses", "").unwrap();
+        let agent = Agent::start(&manifests.0, &["--proxy-mode", "userspace"]);
+        let failures = |family: &str| {
+            let page = get("127.0.0.1:10249", "/metrics")?;
+            let name = format!(
+                "kubeproxy_sync_proxy_rules_iptables_restore_failures_total{{ip_family=\"{family}\"}} "
+            );
+            let value = page
+                .lines()
+                .find_map(|line| line.strip_prefix(&name).map(str::to_owned));
+            value.ok_or(page)
+        };
+        // The first restore is that of the chains, without which no rule is written.
+        wait::until(|| match failures("IPv4")? {
+            zero if zero == "0" => Err(zero),
+            _ => Ok(()),
+        });
+        assert_eq!(failures("IPv6").unwrap(), "0");
+        fs::remove_file("/run/refuses").unwrap();
+        wait_for_answer(&network, "10.96.0.1", "pod0");
+        agent.stop();
+    });
 }

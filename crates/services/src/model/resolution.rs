@@ -112,9 +112,13 @@ impl Model {
             None => frontends.push(frontend(FrontendKind::ClusterIp, port.cluster_ip, port.port)),
             Some(reason) => events.push(Event::service(service.clone(), reason)),
         }
+        // An external IP that is also the address of a load balancer with source ranges is restricted.
+        let is_restricted =
+            |address: &IpAddr| !spec.source_ranges.is_empty() && spec.load_balancer_ips.contains(address);
         let external = spec
             .external_ips
             .iter()
+            .filter(|address| !is_restricted(address))
             .map(|&address| (FrontendKind::ExternalIp, address));
         let balanced = spec
             .load_balancer_ips
