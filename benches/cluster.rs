@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_kubernetes::manifest;
-use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
+use kernlink_proxier::host::{Conntrack, LocalDetection};
 use kernlink_proxier::services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Protocol, Service,
     SourceId,
 };
-use kernlink_proxier::{DataPath, Proxier, iptables_mode, ipvs_mode};
+use kernlink_proxier::{DataPath, Proxier, iptables_mode, ipvs_mode, nftables_mode};
 
 use crate::Result;
 
 /// The number of endpoints of a Service.
 pub const ENDPOINTS: u32 = 10;
-const SOURCE: SourceId = SourceId(0);
+/// The source that delivers the objects.
+pub const SOURCE: SourceId = SourceId(0);
 /// The number of nodes that run endpoints. One in a hundred endpoints is on this node.
 const NODES: u32 = 100;
 
@@ -137,6 +138,14 @@ impl Cluster {
         manifests(&self.services, &self.slices)
     }
 
+    /// The items of the lists of Services and EndpointSlices that an API server returns, in JSON.
+    #[must_use]
+    pub fn json_lists(&self) -> [String; 2] {
+        let services: Vec<String> = self.services.iter().map(service_json).collect();
+        let slices: Vec<String> = self.slices.iter().map(|slice| slice_json(slice, 1)).collect();
+        [services.join(","), slices.join(",")]
+    }
+
     /// The number of virtual servers: one for each Service, one for `default/kubernetes`, and two for `kube-system/kube-dns`.
     #[must_use]
     pub fn virtual_servers(&self) -> usize {
@@ -212,9 +221,22 @@ pub enum Place {
     OtherNode,
 }
 
+/// The Service of a slice.
+#[must_use]
+pub fn service_of(slice: &EndpointSlice) -> ObjectName {
+    let name = slice.service.as_deref().unwrap_or_default();
+    ObjectName::new(Arc::clone(&slice.name.namespace), name)
+}
+
+/// The change that replaces a slice.
+#[must_use]
+pub fn endpoint_slice(slice: EndpointSlice) -> Change {
+    Change::EndpointSlices(ObjectChange::Upsert(slice))
+}
+
 /// Replaces a slice of a proxier.
 pub fn change<M: DataPath>(proxier: &mut Proxier<M>, slice: EndpointSlice) {
-    proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Upsert(slice)));
+    proxier.change(SOURCE, endpoint_slice(slice));
 }
 
 /// The name of this node.
@@ -254,6 +276,62 @@ pub fn iptables_config() -> Result<iptables_mode::Config> {
     config.conntrack = conntrack();
     config.local_detection = local_detection()?;
     Ok(config)
+}
+
+/// The configuration of the node in nftables mode.
+pub fn nftables_config() -> Result<nftables_mode::Config> {
+    let mut config = nftables_mode::Config::new(NODE_NAME);
+    config.conntrack = conntrack();
+    config.local_detection = local_detection()?;
+    Ok(config)
+}
+
+/// A Service as an API server returns it.
+fn service_json(service: &Service) -> String {
+    let ObjectName { namespace, name } = &service.name;
+    let address = &service.cluster_ip;
+    let port = |port: &Port| {
+        let Port {
+            name, port, protocol, ..
+        } = port;
+        format!(r#"{{"name":"{name}","port":{port},"protocol":"{protocol}"}}"#)
+    };
+    let ports: Vec<String> = service.ports.iter().map(port).collect();
+    format!(
+        r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{name}","resourceVersion":"1"}},"spec":{{"type":"ClusterIP","clusterIP":"{address}","clusterIPs":["{address}"],"ipFamilies":["IPv4"],"ipFamilyPolicy":"SingleStack","internalTrafficPolicy":"Cluster","sessionAffinity":"None","ports":[{}]}}}}"#,
+        ports.join(",")
+    )
+}
+
+/// An EndpointSlice as an API server returns it, in this version.
+#[must_use]
+pub fn slice_json(slice: &EndpointSlice, version: u32) -> String {
+    let ObjectName { namespace, name } = &slice.name;
+    let service = slice.service.as_deref().unwrap_or_default();
+    let port = |port: &EndpointPort| {
+        let name = port.name.as_deref().unwrap_or_default();
+        format!(
+            r#"{{"name":"{name}","port":{},"protocol":"{}"}}"#,
+            port.port, port.protocol
+        )
+    };
+    let ports: Vec<String> = slice.ports.iter().map(port).collect();
+    let endpoint = |endpoint: &Endpoint| {
+        let node = endpoint.node.as_deref();
+        let node = node
+            .map(|node| format!(r#","nodeName":"{node}""#))
+            .unwrap_or_default();
+        format!(
+            r#"{{"addresses":["{}"],"conditions":{{"ready":true,"serving":true,"terminating":false}}{node}}}"#,
+            endpoint.address
+        )
+    };
+    let endpoints: Vec<String> = slice.endpoints.iter().map(endpoint).collect();
+    format!(
+        r#"{{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{name}","resourceVersion":"{version}","labels":{{"kubernetes.io/service-name":"{service}"}}}},"addressType":"IPv4","ports":[{}],"endpoints":[{}]}}"#,
+        ports.join(","),
+        endpoints.join(",")
+    )
 }
 
 /// An endpoint on one of the nodes; those of a Service are on different nodes.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kernlink_iptables_restore::{Completion, Error, Invocation, LocalRunner, Runner};
-use kernlink_proxier::netfilter::{KernelSysctls, Sysctl, SysctlError, Sysctls};
+use kernlink_proxier::host::{KernelSysctls, Sysctl, SysctlError, Sysctls};
 
 /// What was done other than over netlink, in order. Clones share it.
 #[derive(Clone, Debug, Default)]

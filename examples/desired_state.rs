@@ -1,12 +1,13 @@
-//! Reads manifests and writes the listings that the kernel of a node should print, in the notations of `ipvsadm`, `ipset`, `iptables`
-//! and `sysctl`. No kernel is read or changed.
+//! Reads manifests and writes the listings that the kernel of a node should print, in the notations of `ipvsadm`, `ipset`, `iptables`,
+//! `nft` and `sysctl`. No kernel is read or changed.
 //!
 //! ```sh
 //! cargo run --example desired_state -- --mode iptables --node-name node-a --node-ip 192.0.2.1 --cluster-cidr 10.244.0.0/16 web.yaml
 //! ```
 //!
 //! Without `--mode`, the mode is that of the configuration file; one without a mode selects iptables, as in kube-proxy. Without a file it is
-//! ipvs. The listings of iptables mode are `iptables.txt`, `ip6tables.txt`, `jumps.txt` and `sysctl.txt`.
+//! ipvs. The listings of iptables mode are `iptables.txt`, `ip6tables.txt`, `jumps.txt` and `sysctl.txt`; those of
+//! nftables mode, which are commands of `nft` for an empty kernel, `nftables-ipv4.txt`, `nftables-ipv6.txt` and `sysctl.txt`.
 //!
 //! Two folders written with `--output-dir` can be compared with `diff -r`.
 
@@ -18,12 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use kernlink_agent::all_modes::{AllModes, Config, State};
+use kernlink_agent::modes::{Config, Desired};
 use kernlink_kubernetes::kube_proxy_config::{self, KubeProxyConfiguration};
 use kernlink_kubernetes::manifest::{self, Objects};
-use kernlink_proxier::DataPath;
+use kernlink_proxier::host::LocalDetection;
 use kernlink_proxier::ipvs_mode::KernelRelease;
-use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_proxier::services::address::{parse_address, parse_net};
 use kernlink_proxier::services::{self, Event, Family, InterfaceAddress, Services, SourceId};
 
@@ -37,7 +37,7 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
   --node-addresses IFACE=A,... the addresses on its interfaces, without prefix length; default: its addresses, on eth0; 127.0.0.1
                                and ::1 on lo are added unless addresses on lo are given
   --config FILE                a KubeProxyConfiguration
-  --mode MODE                  ipvs or iptables; default: that of the configuration, which is iptables if it is empty or
+  --mode MODE                  ipvs, iptables or nftables; default: that of the configuration, which is iptables if it is empty or
                                missing there; ipvs without a configuration
   --kernel-version VERSION     default: this machine's
   --cpus N                     default: this machine's
@@ -45,7 +45,7 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
 
 An option takes precedence over the configuration file and over a Node object in the input.";
 
-const NO_LISTINGS: &str = "mode: userspace mode has no listings, since its rules depend on the ports of the process; valid: ipvs, iptables";
+const NO_LISTINGS: &str = "mode: userspace mode has no listings, since its rules depend on the ports of the process; valid: ipvs, iptables, nftables";
 
 fn main() -> ExitCode {
     let arguments: Result<Vec<String>, _> = std::env::args_os()
@@ -92,14 +92,19 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     services.update();
     let changes = services.take_changes();
-    let mut state = State::new(&config);
-    reported.extend(AllModes::compile(&mut state, &services, &changes));
+    let (listings, compiled) = config.listings(&Desired {
+        services: &services,
+        changes: &changes,
+        kernel,
+        processors,
+    });
+    reported.extend(compiled);
     reported.extend(services.events());
     reported.sort();
     reported.dedup();
     warnings.extend(reported.iter().map(ToString::to_string));
     let events: String = warnings.into_iter().map(|warning| warning + "\n").collect();
-    let listings = state.listings(kernel, processors).ok_or(NO_LISTINGS)?;
+    let listings = listings.ok_or(NO_LISTINGS)?;
     let mut files = listings.files();
     files.push(("events.txt", &events));
 
@@ -229,6 +234,7 @@ impl Options {
         let local_detection = match &mut config {
             Config::Ipvs(config) => &mut config.local_detection,
             Config::Iptables(config) => &mut config.local_detection,
+            Config::Nftables(config) => &mut config.config.local_detection,
             Config::Userspace(_) => return Err(NO_LISTINGS.to_owned()),
         };
         if let LocalDetection::ClusterCidr(configured) = local_detection

@@ -2,8 +2,8 @@
 
 use kernlink_benches::Result;
 use kernlink_benches::recorded::Record;
+use kernlink_proxier::host::KernelSysctls;
 use kernlink_proxier::ipvs_mode::Kernel;
-use kernlink_proxier::netfilter::KernelSysctls;
 
 use crate::tools::Tools;
 

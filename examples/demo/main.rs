@@ -6,8 +6,8 @@
 //! (`traffic.rs`), programs the node's kernel in one of the modes (`mode.rs`), and sends requests. Then it removes an endpoint and sends
 //! requests again. Nothing outside these namespaces changes, and the kernel removes them when the program ends, however it ends.
 //!
-//! In mode iptables any Linux kernel will do. In mode ipvs, the default, on a host without IPVS or without root, it prints the plan and
-//! executes it on the in-memory kernel.
+//! In mode nftables any Linux kernel with nf_tables will do, and of programs only `ip` is needed; in mode iptables any Linux kernel. In mode ipvs,
+//! the default, on a host without IPVS or without root, it prints the plan and executes it on the in-memory kernel.
 
 /// Like `println!`, but ends the program if the reader of its output is gone (`demo | head`).
 macro_rules! print_line {
@@ -32,6 +32,7 @@ use kernlink_kubernetes::manifest::{self, Objects};
 use kernlink_proxier::Proxier;
 use kernlink_proxier::iptables_mode::IptablesMode;
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
+use kernlink_proxier::nftables_mode::NftablesMode;
 use kernlink_proxier::services::{
     Change, EndpointSlice, Frontend, ObjectChange, Protocol, SourceId, TrafficPolicy,
 };
@@ -46,7 +47,8 @@ const USAGE: &str = "usage: demo [--mode MODE] [--in-memory] [FILE]...
 Programs a kernel with the Services and EndpointSlices of the manifests (default: those in examples/manifests), in network namespaces
 that it creates and that end with it.
 
-  --mode iptables  needs root
+  --mode nftables  needs root
+  --mode iptables  needs root and the iptables tools
   --mode ipvs      the default; needs root and a kernel with IPVS, otherwise an in-memory kernel is used
   --in-memory      use an in-memory kernel in any case";
 
@@ -93,6 +95,11 @@ fn run() -> Result<bool> {
             (objects.missing.is_empty(), in_memory(objects)?)
         }
         _ if is_in_memory => bail!("--in-memory is for --mode ipvs only"),
+        "nftables" => {
+            let usable = mode::usable::<NftablesMode>()?;
+            let objects = read(files)?;
+            (objects.missing.is_empty(), on_kernel(usable, objects)?)
+        }
         "iptables" => {
             let usable = mode::usable::<IptablesMode>()?;
             let objects = read(files)?;
@@ -106,7 +113,7 @@ fn run() -> Result<bool> {
                 Err(error) => {
                     print_line!("Using an in-memory kernel; the running kernel cannot be used: {error:#}.");
                     print_line!(
-                        "`cargo run --example demo -- --mode iptables` needs no IPVS;\n\
+                        "`cargo run --example demo -- --mode nftables` needs no IPVS;\n\
                          `cargo xtask vm run -- cargo run --example demo` runs the demo on a kernel with IPVS.\n"
                     );
                     in_memory(objects)?
@@ -114,7 +121,7 @@ fn run() -> Result<bool> {
             };
             (is_complete, is_success)
         }
-        _ => bail!("unknown mode {mode:?}; known: iptables, ipvs"),
+        _ => bail!("unknown mode {mode:?}; known: nftables, iptables, ipvs"),
     };
     if !is_complete {
         print_line!("\nSome objects of the manifests cannot be read; they are skipped.");
@@ -181,7 +188,7 @@ fn sync<M: Mode>(proxier: &mut Proxier<M>) -> Result<bool> {
 }
 
 fn in_memory(objects: Objects) -> Result<bool> {
-    let (config, kernel) = (IpvsMode::config(), ipvs_mode::Kernel::fake());
+    let (config, kernel) = (<IpvsMode as Mode>::config(), ipvs_mode::Kernel::fake());
     let mut proxier = proxier::<IpvsMode>(&config, kernel, objects)?;
     print_line!("\nThe plan, as commands:\n\n{}", proxier.plan(Instant::now())?);
     let first = sync(&mut proxier)?;

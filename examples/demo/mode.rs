@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kernlink_iptables_restore::{Match, Rule, Save, Style, Table, TableRules};
+use kernlink_proxier::host::Conntrack;
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
-use kernlink_proxier::netfilter::Conntrack;
+use kernlink_proxier::nftables_mode::nftables::{Commands, Elements, Operation, TableKey};
+use kernlink_proxier::nftables_mode::{self, NftablesMode};
 use kernlink_proxier::services::{self, Family};
 use kernlink_proxier::{DataPath, Proxier};
 
@@ -171,6 +173,73 @@ impl Mode for IptablesMode {
         // In the order in which a packet meets them; rules of one chain keep their order.
         lines.sort_by_key(|line| ["-A KUBE-SEP-", "-A KUBE-SVC-"].map(|chain| line.contains(chain)));
         print_line!("{}", lines.join("\n"));
+        Ok(())
+    }
+}
+
+impl Mode for NftablesMode {
+    fn config() -> nftables_mode::Config {
+        let mut config = nftables_mode::Config::new("node-a");
+        config.conntrack = conntrack();
+        // By default node ports are served at these addresses only.
+        config.services.node_ips = ["192.0.2.1".parse(), "2001:db8::1".parse()]
+            .into_iter()
+            .flatten()
+            .collect();
+        config
+    }
+
+    fn services_config_mut(config: &mut nftables_mode::Config) -> &mut services::Config {
+        &mut config.services
+    }
+
+    fn open() -> Result<nftables_mode::Kernel> {
+        Ok(nftables_mode::Kernel::open()?)
+    }
+
+    fn probe(kernel: &mut nftables_mode::Kernel, family: Family) -> Result<()> {
+        let read = kernel.tables.tables(Some(family.into()));
+        read.with_context(|| format!("{family} tables of nf_tables cannot be read"))?;
+        Ok(())
+    }
+
+    /// Prints the numbers of elements, and the elements of the frontend with the most endpoints.
+    fn print_kernel(proxier: &mut Proxier<Self>) -> Result<()> {
+        let frontends = proxier.services().frontends();
+        let of_ipv4 = frontends.filter(|frontend| frontend.key.address.is_ipv4());
+        let largest =
+            of_ipv4.min_by_key(|frontend| (Reverse(frontend.owner.endpoints.cluster.len()), frontend.key));
+        let largest = largest.map(|frontend| {
+            (
+                frontend.owner.key.name.to_string(),
+                frontend.key.address.to_string(),
+            )
+        });
+        let families = proxier.state().config().services.families.clone();
+        let tables = &mut proxier.kernel_mut().tables;
+        print_line!("\nElements of maps and sets (nft list ruleset):");
+        let mut lines = Vec::new();
+        for family in families {
+            let table = TableKey::new(family, nftables_mode::layout::TABLE);
+            for set in tables.sets(&table)? {
+                let elements = tables.list_elements(&set.key)?;
+                if elements.is_empty() {
+                    continue;
+                }
+                print_line!("  {family}, {}: {}", set.key.name, elements.len());
+                for element in elements {
+                    let operation = [Operation::add(Elements::new(set.key.clone(), [element]))];
+                    lines.push(Commands::new(&operation).with_sets([set.clone()]).to_string());
+                }
+            }
+        }
+        let Some((name, address)) = largest else {
+            return Ok(());
+        };
+        print_line!("Elements of {name} at {address}:");
+        lines.retain(|line| line.contains(&format!("{{ {address} ")));
+        lines.sort();
+        lines.iter().for_each(|line| print_line!("  {}", line.trim_end()));
         Ok(())
     }
 }

@@ -9,11 +9,15 @@
     reason = "this library is only for tests, which fail by panicking"
 )]
 
+pub mod expectations;
 pub mod kernel;
 pub mod listings;
+pub mod load;
+pub mod manifests;
 pub mod mounts;
 pub mod netns;
 pub mod programs;
+pub mod sctp;
 pub mod tools;
 pub mod traffic;
 pub mod udp_clients;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use socket2::{SockRef, Socket as AnySocket};
+use socket2::{Domain, SockRef, Socket as AnySocket, Type};
 
 use crate::{
     netns::NetNs,
@@ -380,6 +380,31 @@ impl Connection {
         namespace.run(|| Self::open_here(timeout, protocol, target))
     }
 
+    /// Connects from the calling thread's namespace for a few requests: a TCP connection is reset when it is closed, so that neither side nor
+    /// connection tracking keeps it, and a UDP flow has a port that the kernel chooses. For many connections, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// As the socket: refused, unreachable, timed out.
+    pub fn open_briefly(timeout: Duration, protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
+        let socket = match protocol {
+            Protocol::Tcp => {
+                let stream = TcpStream::connect_timeout(&target, timeout)?;
+                stream.set_read_timeout(Some(timeout))?;
+                reset_on_close(&stream)?;
+                Socket::Tcp(stream)
+            }
+            Protocol::Udp => {
+                let any: IpAddr = match target {
+                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                Socket::Udp(connected(UdpSocket::bind((any, 0))?, timeout, target)?)
+            }
+        };
+        Ok(Self { socket })
+    }
+
     /// Connects from the calling thread's namespace.
     fn open_here(timeout: Duration, protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
         let socket = match protocol {
@@ -391,6 +416,33 @@ impl Connection {
             Protocol::Udp => Socket::Udp(connected(fresh_udp_socket(target)?, timeout, target)?),
         };
         Ok(Self { socket })
+    }
+
+    /// Connects from a given address of a namespace, from a port that the kernel chooses.
+    ///
+    /// # Errors
+    ///
+    /// As the socket: address not available, refused, unreachable, timed out.
+    pub fn open_from(
+        namespace: &NetNs,
+        protocol: Protocol,
+        source: IpAddr,
+        target: SocketAddr,
+    ) -> io::Result<Self> {
+        let source = SocketAddr::new(source, 0);
+        namespace.run(|| {
+            let socket = match protocol {
+                Protocol::Tcp => {
+                    let socket = AnySocket::new(Domain::for_address(source), Type::STREAM, None)?;
+                    socket.bind(&source.into())?;
+                    socket.connect_timeout(&target.into(), TIMEOUT)?;
+                    socket.set_read_timeout(Some(TIMEOUT))?;
+                    Socket::Tcp(socket.into())
+                }
+                Protocol::Udp => Socket::Udp(connected(UdpSocket::bind(source)?, TIMEOUT, target)?),
+            };
+            Ok(Self { socket })
+        })
     }
 
     /// Opens a UDP flow with a given source address and port, for tests that use the same source again.
@@ -443,6 +495,15 @@ impl Connection {
             Socket::Udp(socket) => socket.local_addr(),
         }
     }
+}
+
+/// Makes a TCP connection end with a reset when it is closed: neither side keeps it.
+///
+/// # Errors
+///
+/// As the socket.
+pub fn reset_on_close(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }
 
 /// Repeats a receive after `EINTR`: the kernel does not restart a receive with a timeout after a signal or a debugger's stop.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use kernlink_conntrack::{Client, Conntrack, Filter, Flow};
 
+use crate::manifests::{cluster_ips, service, slices};
 use crate::netns::NetNs;
 use crate::traffic::{Connection, Network, Protocol, Server};
 use crate::{tools, wait};
@@ -354,4 +355,79 @@ impl OtherFlows {
     pub fn assert_unchanged(&self) {
         assert_eq!(self.targets.map(flow_to), self.before);
     }
+}
+
+/// The node port of the Service `ask` of [`assert_flows_follow`].
+const NODE_PORT: u16 = 30_053;
+
+/// Asserts that the first UDP packet after a sync reaches a current endpoint, while endpoints, Services and node ports come and go. `sync`
+/// replaces all objects by those of the manifests, and syncs. Three pods, on their node.
+///
+/// # Panics
+/// If not.
+pub fn assert_flows_follow(network: &Network, mut sync: impl FnMut(&str)) {
+    keep_flows();
+    // The port of the other Service is the number of the node port.
+    let other = service("other", 2, "type: ClusterIP", ["", ""], &[]).replace("port: 53,", "port: 30053,")
+        + &slices("other", &[(1, "node-a")]);
+    let ask = |pods: &[(u8, &str)]| {
+        let ports = [", nodePort: 30080", ", nodePort: 30053"];
+        service("ask", 1, "type: NodePort", ports, &[]) + &slices("ask", pods) + &other
+    };
+    sync(&ask(&[(0, "node-a")]));
+    wait::for_ipv6_addresses();
+    let clients = Clients::start(network, cluster_ips(1), NODE_PORT);
+    clients.wait_for_replies();
+    // Flows that are not to the Service, but to the number of its node port.
+    let others = OtherFlows::begin(network, NODE_PORT, cluster_ips(2)[0]);
+
+    // A second endpoint, and then the first one is removed.
+    sync(&ask(&[(0, "node-a"), (1, "node-a")]));
+    let first = clients.after(|| sync(&ask(&[(1, "node-a")])));
+    clients.assert_served_by(1, &first);
+    // All endpoints are replaced at once.
+    let first = clients.after(|| sync(&ask(&[(0, "node-a")])));
+    clients.assert_served_by(0, &first);
+    // To none and back.
+    let first = clients.after(|| sync(&ask(&[])));
+    clients.assert_refused(&first);
+    clients.assert_not_translated();
+    let first = clients.after(|| sync(&ask(&[(1, "node-a")])));
+    clients.assert_served_by(1, &first);
+    // The Service is deleted.
+    let first = clients.after(|| sync(&other));
+    clients.assert_refused(&first);
+    clients.assert_not_translated();
+    // Meanwhile the clients of the node port have flows that are not translated.
+    let node_port = SocketAddr::new(Network::node_ipv4().into(), NODE_PORT);
+    wait::until(|| match flows_to(node_port).len() {
+        0 => Err("no flow without translation"),
+        _ => Ok(()),
+    });
+    let first = clients.after(|| sync(&ask(&[(0, "node-a")])));
+    clients.assert_served_by(0, &first);
+    others.assert_unchanged();
+}
+
+/// Asserts that a new process deletes the flows that the one before left. `sync` starts a process with the objects of these manifests, and
+/// syncs. Three pods, on their node.
+///
+/// # Panics
+/// If not.
+pub fn assert_new_processes_delete_flows(network: &Network, mut sync: impl FnMut(&str)) {
+    keep_flows();
+    let ports = [", nodePort: 30080", ", nodePort: 30053"];
+    let ask = |pods: &[(u8, &str)]| service("ask", 1, "type: NodePort", ports, &[]) + &slices("ask", pods);
+    sync(&ask(&[(0, "node-a")]));
+    wait::for_ipv6_addresses();
+    let clients = Clients::start(network, cluster_ips(1), NODE_PORT);
+    clients.wait_for_replies();
+    // The endpoint was replaced while no process ran.
+    let first = clients.after(|| sync(&ask(&[(1, "node-a")])));
+    clients.assert_served_by(1, &first);
+    // The Service was deleted while no process ran.
+    let other = service("other", 2, "type: ClusterIP", ["", ""], &[]);
+    let first = clients.after(|| sync(&other));
+    clients.assert_refused(&first);
+    clients.assert_not_translated();
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{programs, tools, wait};
-use kernlink_proxier::netfilter::lock::{Lock, LockError};
+use kernlink_proxier::host::lock::{Lock, LockError};
 use nix::unistd::Uid;
 
 /// Set in the child process of a test, which takes the lock, or the socket of an earlier version, and waits.

@@ -6,18 +6,17 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use kernlink_dummylink::AddressKey;
-use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{requires, tools, wait};
-use kernlink_proxier::ipvs_mode::watch::{WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::ipvs_mode::watch::{RulesSource, WatchEvent, WatchOptions, Watcher};
 use kernlink_proxier::ipvs_mode::{Config, Key};
 use kernlink_services::Family;
 
 /// Watches the calling thread's namespace, with rules in nftables.
 fn watch() -> (Watcher, Receiver<WatchEvent>) {
     watch_with(&WatchOptions::new(
-        Family::ALL.map(|family| (family, Variant::Nft)),
+        Family::ALL.map(|family| (family, RulesSource::Events)),
     ))
 }
 
@@ -165,7 +164,7 @@ fn flushed_chains_are_noticed_and_readings_and_other_chains_are_not() {
 #[test]
 fn legacy_tables_are_checked_at_intervals_until_the_watcher_is_dropped() {
     NetNs::new().run(|| {
-        let options = WatchOptions::new([(Family::Ipv4, Variant::Legacy)]);
+        let options = WatchOptions::new([(Family::Ipv4, RulesSource::Checks)]);
         let (watcher, events) = watch_with(&options.with_check_interval(Duration::from_millis(1)));
         for _ in 0..3 {
             assert_eq!(keys(next(&events)), [Key::Rules(Family::Ipv4)]);

@@ -8,6 +8,7 @@ use kernlink_kernel_tests::programs::PROGRAMS;
 use serde::Deserialize;
 
 use crate::{
+    e2e::{KUBE_PROXY_VARIABLE, given},
     figures::{DOCUMENT, Documented, Figure},
     host, programs,
     provision::{self, inherited},
@@ -35,8 +36,10 @@ pub(crate) fn run(
     workspace: &Workspace,
     group: Option<&str>,
     check: bool,
+    kube_proxy: Option<&Path>,
     options: &vm::Options,
 ) -> Result<bool> {
+    let kube_proxy = kube_proxy.map(|path| given("--kube-proxy", path)).transpose()?;
     let entries = entries(workspace)?;
     // An invalid document is an error before benchmarks run for hours.
     let documented = check.then(|| documented(workspace)).transpose()?;
@@ -78,6 +81,10 @@ pub(crate) fn run(
         for (position, executable) in here.into_iter().enumerate() {
             let records = Records::new(&folder, position);
             let mut step = here_step(executable, group, &path);
+            if let Some(kube_proxy) = &kube_proxy {
+                let value = kube_proxy.to_string_lossy().into_owned();
+                step.environment.insert(KUBE_PROXY_VARIABLE.to_owned(), value);
+            }
             if provision::is_root() {
                 step = host::in_private_namespace(&step);
             }

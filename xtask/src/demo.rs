@@ -7,16 +7,18 @@ use kernlink_kernel_tests::programs::Program;
 
 use crate::{e2e::Mode, provision, workspace::Workspace};
 
-/// What the demo starts in iptables mode.
-const PROGRAMS: &[Program] = &[
-    Program::new("ip", "iproute2"),
+/// What the demo starts in every mode.
+const PROGRAMS: &[Program] = &[Program::new("ip", "iproute2")];
+
+/// What it starts in addition in iptables mode and in IPVS mode.
+const IPTABLES_PROGRAMS: &[Program] = &[
     Program::new("iptables-save", "iptables"),
     Program::new("iptables-restore", "iptables"),
     Program::new("ip6tables-save", "iptables"),
     Program::new("ip6tables-restore", "iptables"),
 ];
 
-/// What it starts in addition in IPVS mode.
+/// What it starts in IPVS mode alone.
 const IPVS_PROGRAMS: &[Program] = &[Program::new("modprobe", "kmod")];
 
 /// Why the demo cannot send packets on this host. `None` if it can.
@@ -32,10 +34,11 @@ fn obstacle(is_root: bool, missing: &[Program], failure: Option<&str>) -> Option
 /// Runs the demo with these files, or with its own. Without what a mode with packets needs it reports what is missing, and shows the plan for an
 /// in-memory kernel.
 pub(crate) fn run(workspace: &Workspace, mode: Option<Mode>, files: &[String]) -> Result<ExitCode> {
-    let mode = mode.unwrap_or(Mode::Iptables);
+    let mode = mode.unwrap_or(Mode::Nftables);
     let programs = match mode {
-        Mode::Iptables => [PROGRAMS, &[]],
-        Mode::Ipvs => [PROGRAMS, IPVS_PROGRAMS],
+        Mode::Nftables => [PROGRAMS, &[], &[]],
+        Mode::Iptables => [PROGRAMS, IPTABLES_PROGRAMS, &[]],
+        Mode::Ipvs => [PROGRAMS, IPTABLES_PROGRAMS, IPVS_PROGRAMS],
     };
     let failure = provision::install(&programs).err();
     let failure = failure.map(|error| format!("{error:#}"));
@@ -62,11 +65,7 @@ pub(crate) fn run(workspace: &Workspace, mode: Option<Mode>, files: &[String]) -
             command.arg("--in-memory");
         }
         None => {
-            let mode = match mode {
-                Mode::Iptables => "iptables",
-                Mode::Ipvs => "ipvs",
-            };
-            command.args(["--mode", mode]);
+            command.args(["--mode", mode.name()]);
         }
     }
     let status = command
@@ -86,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_the_demo_lacks_is_reported_with_its_package() {
-        let missing = [PROGRAMS[1], PROGRAMS[2]];
+        let missing = [IPTABLES_PROGRAMS[0], IPTABLES_PROGRAMS[1]];
         assert_eq!(
             obstacle(false, &missing, Some("only root can install it")).unwrap(),
             "missing: package iptables (iptables-save iptables-restore): only root can install it"

@@ -32,7 +32,8 @@ const E2E_PROGRAMS: [(Program, &str); 3] = [
 const MODE_VARIABLE: &str = "KERNLINK_E2E_MODE";
 const SERVICES_VARIABLE: &str = "KERNLINK_E2E_SERVICES";
 const AGENT_VARIABLE: &str = "KERNLINK_E2E_AGENT";
-const KUBE_PROXY_VARIABLE: &str = "KERNLINK_KUBE_PROXY";
+/// The path of kube-proxy, for the tests and benchmarks that start it.
+pub(crate) const KUBE_PROXY_VARIABLE: &str = "KERNLINK_KUBE_PROXY";
 const API_SERVER_VARIABLE: &str = "KERNLINK_KUBE_APISERVER";
 const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 
@@ -40,16 +41,20 @@ const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// On this machine.
+    Nftables,
+    /// On this machine.
     Iptables,
     /// In the VM, whose kernel has IPVS.
     Ipvs,
 }
 
 impl Mode {
-    const ALL: [Self; 2] = [Self::Iptables, Self::Ipvs];
+    const ALL: [Self; 3] = [Self::Nftables, Self::Iptables, Self::Ipvs];
 
-    fn name(self) -> &'static str {
+    /// Its name in kube-proxy.
+    pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Nftables => "nftables",
             Self::Iptables => "iptables",
             Self::Ipvs => "ipvs",
         }
@@ -57,7 +62,7 @@ impl Mode {
 
     pub(crate) fn parse(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        found.with_context(|| format!("--mode: unknown mode `{name}`; known: iptables, ipvs"))
+        found.with_context(|| format!("--mode: unknown mode `{name}`; known: nftables, iptables, ipvs"))
     }
 }
 
@@ -147,7 +152,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
         step.environment
             .insert(MODE_VARIABLE.to_owned(), mode.name().to_owned());
         is_good &= match mode {
-            Mode::Iptables => run_here(workspace, &[step])?,
+            Mode::Nftables | Mode::Iptables => run_here(workspace, &[step])?,
             Mode::Ipvs => run_in_vm(workspace, step, vm_options)?,
         };
     }
@@ -155,7 +160,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
 }
 
 /// A path on the command line, which may be relative to the current folder.
-fn given(option: &str, path: &Path) -> Result<PathBuf> {
+pub(crate) fn given(option: &str, path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).with_context(|| format!("{option} {}", path.display()))
 }
 

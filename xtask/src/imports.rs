@@ -62,7 +62,7 @@ const fn programs(package: &'static str, except: &'static [&'static str]) -> Rul
 }
 
 const RULES: &[Rule] = &[
-    // What data paths on netfilter share.
+    // What data paths share.
     Rule {
         package: "crates/netfilter",
         must_not: &[
@@ -74,7 +74,17 @@ const RULES: &[Rule] = &[
         ..RULE
     },
     Rule {
-        package: "crates/netfilter",
+        package: "crates/host",
+        must_not: &[
+            "kernlink_engine::plan",
+            "kernlink_engine::proxier",
+            "kernlink_engine::table",
+        ],
+        why: "what data paths have in common must not depend on how plans are made",
+        ..RULE
+    },
+    Rule {
+        package: "crates/host",
         modules: &["crate::watch::changes|pace"],
         must_not: &["crate::watch::watcher", "std::thread"],
         only_with: "crate::watch",
@@ -373,7 +383,7 @@ mod tests {
             ("src/watch/watcher.rs", "use std::thread;"),
         ];
         assert_violations(
-            &violations_in("crates/netfilter", &files),
+            &violations_in("crates/host", &files),
             &[
                 "src/watch/changes.rs:1: crate::watch::changes names crate::watch::watcher: what events",
                 "src/watch/changes.rs:2: crate::watch::changes names std::thread: what events",

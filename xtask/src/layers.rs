@@ -33,8 +33,9 @@ const LAYERS: &[Layer] = &[
     layer(KUBERNETES, &[BASE, SERVICES]),
     // The sync algorithm: no kernel crate.
     layer(ENGINE, &[BASE, SERVICES]),
+    // What every data path needs of the host: no iptables.
     layer(
-        NETFILTER,
+        HOST,
         &[
             BASE,
             SERVICES,
@@ -44,14 +45,19 @@ const LAYERS: &[Layer] = &[
             ENGINE,
             "kernlink-dummylink",
             "kernlink-conntrack",
-            "kernlink-iptables-restore",
         ],
+    ),
+    // What data paths on iptables share.
+    layer(
+        NETFILTER,
+        &[BASE, SERVICES, ENGINE, HOST, "kernlink-iptables-restore"],
     ),
     // The data paths: none depends on another one.
     layer(
         "kernlink-ipvs-mode",
         &[
             ENGINE,
+            HOST,
             NETFILTER,
             "kernlink-ipvs",
             "kernlink-ipset",
@@ -64,6 +70,7 @@ const LAYERS: &[Layer] = &[
         "kernlink-iptables-mode",
         &[
             ENGINE,
+            HOST,
             NETFILTER,
             // The addresses of the node.
             "kernlink-dummylink",
@@ -76,6 +83,7 @@ const LAYERS: &[Layer] = &[
         "kernlink-userspace",
         &[
             ENGINE,
+            HOST,
             NETFILTER,
             // The addresses of the node.
             "kernlink-dummylink",
@@ -84,15 +92,29 @@ const LAYERS: &[Layer] = &[
             "kernlink-iptables-restore",
         ],
     ),
+    layer(
+        "kernlink-nftables-mode",
+        &[
+            ENGINE,
+            HOST,
+            "kernlink-nftables",
+            // The addresses of the node.
+            "kernlink-dummylink",
+            // Stale UDP flows.
+            "kernlink-conntrack",
+        ],
+    ),
     // What embedding programs add: the engine and the modes that they choose.
     layer(
         PROXIER,
         &[
             ENGINE,
             KUBERNETES,
+            HOST,
             NETFILTER,
             "kernlink-ipvs-mode",
             "kernlink-iptables-mode",
+            "kernlink-nftables-mode",
             "kernlink-userspace",
         ],
     ),
@@ -107,6 +129,7 @@ const NETLINK: &str = "kernlink-netlink";
 const SERVICES: &str = "kernlink-services";
 const KUBERNETES: &str = "kernlink-kubernetes";
 const ENGINE: &str = "kernlink-engine";
+const HOST: &str = "kernlink-host";
 const NETFILTER: &str = "kernlink-netfilter";
 const PROXIER: &str = "kernlink-proxier";
 const AGENT: &str = "kernlink-agent";
@@ -134,11 +157,33 @@ const NEVER_COMPILED: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        HOST,
+        &[
+            "kernlink-ipvs",
+            "kernlink-ipset",
+            "kernlink-iptables-restore",
+            "kernlink-nftables",
+        ],
+    ),
+    (
         "kernlink-iptables-mode",
         &[
             "kernlink-ipvs",
             "kernlink-ipset",
             "kernlink-ipvs-mode",
+            "kernlink-nftables-mode",
+            "kernlink-userspace",
+        ],
+    ),
+    (
+        "kernlink-nftables-mode",
+        &[
+            "kernlink-ipvs",
+            "kernlink-ipset",
+            "kernlink-iptables-restore",
+            NETFILTER,
+            "kernlink-ipvs-mode",
+            "kernlink-iptables-mode",
             "kernlink-userspace",
         ],
     ),
@@ -149,11 +194,16 @@ const NEVER_COMPILED: &[(&str, &[&str])] = &[
             "kernlink-ipset",
             "kernlink-ipvs-mode",
             "kernlink-iptables-mode",
+            "kernlink-nftables-mode",
         ],
     ),
     (
         "kernlink-ipvs-mode",
-        &["kernlink-iptables-mode", "kernlink-userspace"],
+        &[
+            "kernlink-iptables-mode",
+            "kernlink-nftables-mode",
+            "kernlink-userspace",
+        ],
     ),
 ];
 
@@ -260,9 +310,11 @@ mod tests {
         "kernlink-services",
         "kernlink-kubernetes",
         "kernlink-engine",
+        "kernlink-host",
         "kernlink-netfilter",
         "kernlink-ipvs-mode",
         "kernlink-iptables-mode",
+        "kernlink-nftables-mode",
         "kernlink-userspace",
         "kernlink-proxier",
         "kernlink-agent",
@@ -297,10 +349,13 @@ mod tests {
             ("kernlink-ipvs", "thiserror"),
             ("kernlink-kubernetes", "kernlink-services"),
             ("kernlink-engine", "kernlink-services"),
+            ("kernlink-host", "kernlink-conntrack"),
             ("kernlink-netfilter", "kernlink-engine"),
+            ("kernlink-netfilter", "kernlink-host"),
             ("kernlink-ipvs-mode", "kernlink-netfilter"),
             ("kernlink-ipvs-mode", "kernlink-ipvs"),
             ("kernlink-iptables-mode", "kernlink-kubernetes"),
+            ("kernlink-nftables-mode", "kernlink-nftables"),
             ("kernlink-userspace", "kernlink-engine"),
             ("kernlink-userspace", "kernlink-iptables-restore"),
             ("kernlink-proxier", "kernlink-ipvs-mode"),
@@ -330,10 +385,15 @@ mod tests {
             ("kernlink-kubernetes", "kernlink-proxier"),
             ("kernlink-engine", "kernlink-netlink"),
             ("kernlink-engine", "kernlink-netfilter"),
+            ("kernlink-engine", "kernlink-host"),
+            ("kernlink-host", "kernlink-iptables-restore"),
+            ("kernlink-host", "kernlink-netfilter"),
             ("kernlink-netfilter", "kernlink-ipvs"),
             ("kernlink-ipvs-mode", "kernlink-iptables-mode"),
             ("kernlink-iptables-mode", "kernlink-ipvs-mode"),
             ("kernlink-iptables-mode", "kernlink-ipset"),
+            ("kernlink-nftables-mode", "kernlink-iptables-restore"),
+            ("kernlink-nftables-mode", "kernlink-iptables-mode"),
             ("kernlink-userspace", "kernlink-iptables-mode"),
             ("kernlink-userspace", "kernlink-proxier"),
             ("kernlink-userspace", "kernlink-agent"),

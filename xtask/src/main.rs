@@ -43,7 +43,7 @@ usage: cargo xtask VERB
 
   demo [--mode MODE] [FILE]...
                             program a node's kernel with the manifests, in network namespaces, and send requests;
-                            as root, install missing programs first; MODE is iptables (default) or ipvs;
+                            as root, install missing programs first; MODE is nftables (default), iptables or ipvs;
                             without root or what cannot be installed, show the plan on an in-memory kernel
   check [PART]              run all checks except tests, or those with PART in their names
   fix                       sort imports, format, update example programs and tables in documents
@@ -58,7 +58,7 @@ usage: cargo xtask VERB
                             FILTER is the name of a test file, or a part of the names of tests
   e2e [--mode MODE] [--kube-apiserver FILE] [--services N]
                             run the agent with a real kube-apiserver, which is built with Go, and etcd; as root;
-                            MODE is iptables, on this machine, or ipvs, in a VM (default: one after the other);
+                            MODE is nftables or iptables, on this machine, or ipvs, in a VM (default: one after the other);
                             N Services are added at once (default: 600)
   e2e --kube-proxy FILE [--kube-apiserver FILE] [--services N]
                             pass a node from the agent to kube-proxy and back, and measure both with N Services
@@ -68,9 +68,11 @@ usage: cargo xtask VERB
                             --legacy: tools without a variant in their names write legacy tables (default: nft);
                             --agent: this program, linked statically, instead of building it;
                             --check: run containers of it with the capabilities of the DaemonSet; as root
-  bench [--check] [GROUP]   run the benchmarks, or those with figures of one group;
+  bench [--check] [--kube-proxy FILE] [GROUP]
+                            run the benchmarks, or those with figures of one group;
                             --check: compare each figure with its value and its aim in docs/benchmarks.md;
-                            exit with 1 if one does not hold
+                            exit with 1 if one does not hold;
+                            --kube-proxy: measure this program in the same run, in the group nftables_mode
   nft-suite FOLDER [--nft FILE]
                             copy each rule of the test suite of nft (FOLDER: tests/py of its sources) with
                             kernlink-nftables, and print counts and differences; as root;
@@ -117,6 +119,8 @@ enum Verb {
         group: Option<String>,
         /// Whether figures are compared with the documented ones.
         check: bool,
+        /// kube-proxy, to be measured too.
+        kube_proxy: Option<PathBuf>,
     },
     EndToEnd(e2e::Options),
     Image(image::Options),
@@ -166,7 +170,17 @@ fn run() -> Result<ExitCode> {
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters, repeat } => test::run_vm_only(&workspace, &filters, repeat, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
-        Verb::Bench { group, check } => bench::run(&workspace, group.as_deref(), check, &options)?,
+        Verb::Bench {
+            group,
+            check,
+            kube_proxy,
+        } => bench::run(
+            &workspace,
+            group.as_deref(),
+            check,
+            kube_proxy.as_deref(),
+            &options,
+        )?,
         Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
         Verb::NftSuite(options) => nft_suite::run(&workspace, &options)?,
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
@@ -256,6 +270,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         Some("bench") => Verb::Bench {
             group: words.next(),
             check: std::mem::take(&mut image.check),
+            kube_proxy: end_to_end.kube_proxy.take(),
         },
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
@@ -284,7 +299,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     ensure!(tiers.is_empty(), "--tier is an option of `test` only");
     ensure!(
         end_to_end == e2e::Options::default(),
-        "--kube-apiserver, --kube-proxy and --services are options of `e2e` only, --mode of `e2e` and `demo`"
+        "--kube-apiserver and --services are options of `e2e` only, --kube-proxy of `e2e` and `bench`, --mode of `e2e` and `demo`"
     );
     ensure!(
         image == image::Options::default(),
@@ -331,8 +346,20 @@ mod tests {
             ("bench sync", Some("sync"), false),
         ] {
             let group = group.map(str::to_owned);
-            assert_eq!(parsed(line).unwrap().0, Verb::Bench { group, check }, "{line}");
+            let expected = Verb::Bench {
+                group,
+                check,
+                kube_proxy: None,
+            };
+            assert_eq!(parsed(line).unwrap().0, expected, "{line}");
         }
+        let (verb, _) = parsed("bench nftables_mode --kube-proxy /k").unwrap();
+        let expected = Verb::Bench {
+            group: Some("nftables_mode".to_owned()),
+            check: false,
+            kube_proxy: Some("/k".into()),
+        };
+        assert_eq!(verb, expected);
         let error = parsed("test --check").unwrap_err().to_string();
         assert!(error.contains("--check of `image` and `bench`"), "{error}");
     }
@@ -385,7 +412,7 @@ mod tests {
             ("test --fast", "--fast"),
             ("vm test --time-limit 0", "--time-limit"),
             ("vm test --repeat 0", "--repeat"),
-            ("e2e --mode nftables", "unknown mode `nftables`"),
+            ("e2e --mode userspace", "unknown mode `userspace`"),
             ("e2e --mode ipvs --kube-proxy f", "--mode does not apply"),
             ("test --mode ipvs", "options of `e2e` only"),
             ("image", "image: missing folder"),

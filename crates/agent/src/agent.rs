@@ -8,14 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::{Backoff, ErrorChain};
-use kernlink_proxier::iptables_mode::accounting::KernelAccounting;
+use kernlink_proxier::retire::Retire;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::watch::Watcher;
-use kernlink_proxier::{Runner, Schedule};
+use kernlink_proxier::{Proxier, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 use nix::sys::prctl;
+use tokio::runtime::Runtime;
 
-use crate::all_modes::{AllModes, Kernel, Mode, Proxier};
 use crate::cluster::{Cluster, Traffic, Update};
 use crate::cluster_objects::{ClusterObjects, KINDS};
 use crate::exit::Exit;
@@ -25,6 +25,7 @@ use crate::kernel_events;
 use crate::lock;
 use crate::log;
 use crate::message::Message;
+use crate::modes::{self, Mode, Opened, Served, Task};
 use crate::once::{self, CLUSTER, FOLDER};
 use crate::pending::Pending;
 use crate::print;
@@ -89,6 +90,7 @@ pub fn run(settings: Settings) -> Exit {
         reading: Summary::default(),
         cluster: ClusterObjects::default(),
         watcher: None,
+        runtime: None,
         has_nodes: false,
         is_announced: false,
         started: Instant::now(),
@@ -159,6 +161,8 @@ struct Agent {
     cluster: ClusterObjects,
     /// Receives the kernel's events while the runner exists.
     watcher: Option<Watcher>,
+    /// The threads of the proxy of userspace mode, which end after its sockets were closed.
+    runtime: Option<Runtime>,
     /// Whether the folder had a Node object.
     has_nodes: bool,
     /// Whether the service manager was notified that the agent runs.
@@ -194,9 +198,25 @@ const DELAYS: Backoff = Backoff {
 /// How often it is read whether the kernel serves Services, while the sources are awaited for the same reason.
 const SERVING_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Starts the agent in the configured mode.
+struct Start<'a> {
+    agent: &'a mut Agent,
+    messages: &'a Receiver<Message>,
+}
+
+impl Task for Start<'_> {
+    type Output = Result<(), Exit>;
+
+    fn run<M: Served>(self, settings: &M::Settings) -> Result<(), Exit> {
+        self.agent.start::<M>(settings, self.messages)
+    }
+}
+
 impl Agent {
     fn run(mut self, messages: &Receiver<Message>) -> Exit {
-        if let Err(exit) = self.start(messages) {
+        let config = self.settings.config.clone();
+        let agent = &mut self;
+        if let Err(exit) = modes::run(&config, Start { agent, messages }) {
             return exit;
         }
         let exit = loop {
@@ -212,7 +232,7 @@ impl Agent {
         self.watcher = None;
         // The thread of the proxier may wait for the state.
         let runner = state::lock(&self.state).runner.take();
-        match runner.map(Runner::stop) {
+        match runner.map(|runner| runner.stop()) {
             Some(Err(error)) => {
                 print::error(&error);
                 Exit::Failure
@@ -221,18 +241,14 @@ impl Agent {
         }
     }
 
-    /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier.
-    fn start(&mut self, messages: &Receiver<Message>) -> Result<(), Exit> {
-        let kernel = self.open_kernel(messages)?;
-        if self.settings.config.mode() == Mode::Iptables {
-            self.count_packets();
-        }
-        state::lock(&self.state).proxy = kernel.stats();
-        let mut proxier = self.proxier(kernel)?;
+    /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier in the configured mode.
+    fn start<M: Served>(&mut self, settings: &M::Settings, messages: &Receiver<Message>) -> Result<(), Exit> {
+        let (proxier, runtime) = self.open_proxier::<M>(settings, messages)?;
+        self.runtime = runtime;
         let mut reported = String::new();
         let mut read: Option<Instant> = None;
         let is_partial = loop {
-            match self.may_start(&mut proxier) {
+            match self.may_start() {
                 Ok(is_partial) => break is_partial,
                 Err(Some(why)) => {
                     // What an earlier process programmed is still served. Large tables take long to read.
@@ -241,7 +257,7 @@ impl Agent {
                         let mode = self.settings.config.mode();
                         // Rules of userspace mode lead to ports at which nothing listens before the first sync.
                         let is_serving = mode != Mode::Userspace
-                            && proxier.kernel_mut().has_services(mode).unwrap_or(false);
+                            && modes::has_services(&self.settings.config).unwrap_or(false);
                         state::lock(&self.state).is_serving = is_serving;
                         read = Some(Instant::now());
                     }
@@ -270,9 +286,9 @@ impl Agent {
             changes.extend(once::synced(self.has_nodes));
         }
         let schedule = Schedule::new(self.settings.config.intervals());
-        let listener = self.listener();
+        let listener = self.listener::<M>();
         // Before the first sync, so that no change is missed.
-        self.watcher = kernel_events::watch(&self.settings.config, &self.state);
+        self.watcher = kernel_events::watch::<M>(M::of_settings(settings), &self.state);
         let mut state = state::lock(&self.state);
         state.is_partial = is_partial;
         match Runner::start_with(proxier, schedule, listener) {
@@ -287,7 +303,7 @@ impl Agent {
                 if !is_partial {
                     runner.change_all(CLUSTER, self.cluster.take());
                 }
-                state.runner = Some(runner);
+                state.runner = Some(Box::new(runner));
                 Ok(())
             }
             Err(error) => {
@@ -297,25 +313,19 @@ impl Agent {
         }
     }
 
-    /// Adds the numbers of packets that rules of iptables mode count to the metrics.
-    fn count_packets(&self) {
-        let outcome = KernelAccounting::open().map(|accounting| {
-            let added = state::lock(&self.state).add_accounting(Box::new(accounting));
-            added.unwrap_or_else(|error| tracing::warn!("no metrics of accounting objects: {error}"));
-        });
-        if let Err(error) = outcome {
-            tracing::warn!("no metrics of accounting objects: {}", ErrorChain(&error));
-        }
-    }
-
     /// Tries until the kernel APIs are available: modules may be loaded later.
-    fn open_kernel(&mut self, messages: &Receiver<Message>) -> Result<Kernel, Exit> {
+    fn open_kernel<M: Served>(
+        &mut self,
+        settings: &M::Settings,
+        messages: &Receiver<Message>,
+    ) -> Result<(Opened<M>, Vec<Box<dyn Retire>>), Exit> {
         let mut failures: u32 = 0;
         let mut reported: Option<String> = None;
         loop {
             failures = failures.saturating_add(1);
             let delay = DELAYS.delay(failures, u64::MAX);
-            let outcome = Kernel::open(&self.settings.config);
+            let outcome = modes::retiring(&self.settings.config)
+                .and_then(|retiring| Ok((M::open(settings)?, retiring)));
             let error = outcome.as_ref().err().map(|error| ErrorChain(error).to_string());
             let is_new = report::kernel(&mut reported, error.as_deref(), delay);
             if let Some(text) = error {
@@ -325,8 +335,8 @@ impl Agent {
                 // Also if it is not new: the API server forgets events, and the reporter writes this one again once an hour.
                 self.reporter.not_started("KernelUnavailable", text);
             }
-            if let Ok(kernel) = outcome {
-                return Ok(kernel);
+            if let Ok(opened) = outcome {
+                return Ok(opened);
             }
             let end = Instant::now() + delay;
             loop {
@@ -343,18 +353,32 @@ impl Agent {
         }
     }
 
-    fn proxier(&self, kernel: Kernel) -> Result<Proxier, Exit> {
-        Proxier::new(&self.settings.config, kernel).map_err(|error| {
+    /// The proxier of a mode with all others as retiring modes, and the threads that must outlive it.
+    fn open_proxier<M: Served>(
+        &mut self,
+        settings: &M::Settings,
+        messages: &Receiver<Message>,
+    ) -> Result<(Proxier<M>, Option<Runtime>), Exit> {
+        let (opened, retiring) = self.open_kernel::<M>(settings, messages)?;
+        let mut state = state::lock(&self.state);
+        if let Some(accounting) = opened.accounting {
+            let added = state.add_accounting(accounting);
+            added.unwrap_or_else(|error| tracing::warn!("no metrics of accounting objects: {error}"));
+        }
+        state.proxy = opened.stats;
+        drop(state);
+        let mut proxier = Proxier::new(M::of_settings(settings), opened.kernel).map_err(|error| {
             print::error(&error);
             Exit::Usage
-        })
+        })?;
+        proxier.set_retiring(retiring);
+        Ok((proxier, opened.runtime))
     }
 
     /// Whether a sync cannot delete a Service that is only unknown: the lists of the API server were read, and the folder is complete or the
     /// kernel serves no Service. True if only the folder may be synced: the API server cannot be read, and the kernel serves no Service, as
     /// after a boot. `None` before the folder was read, and before a list has failed.
-    fn may_start(&self, proxier: &mut Proxier) -> Result<bool, Option<String>> {
-        let mode = self.settings.config.mode();
+    fn may_start(&self) -> Result<bool, Option<String>> {
         if let Some(cluster) = &self.settings.cluster
             && let Err(why) = self.cluster.may_start()
         {
@@ -362,12 +386,7 @@ impl Agent {
             // those of the API server: nothing that the kernel serves can belong to them.
             let has_static = self.settings.folder.is_some() && self.reading.objects > 0;
             let may_be_partial = has_static && self.cluster.has_failed() && !cluster.needs_pod_cidr;
-            if may_be_partial
-                && proxier
-                    .kernel_mut()
-                    .has_services(mode)
-                    .is_ok_and(|serves| !serves)
-            {
+            if may_be_partial && modes::has_services(&self.settings.config).is_ok_and(|serves| !serves) {
                 let why = why.unwrap_or_default();
                 tracing::warn!(
                     "the Services of the folder are programmed without those of the API server: {why}"
@@ -376,11 +395,11 @@ impl Agent {
             }
             return Err(why);
         }
-        self.may_start_folder(proxier).map(|()| false)
+        self.may_start_folder().map(|()| false)
     }
 
     /// Whether what is known of the folder cannot delete a Service that is only unknown.
-    fn may_start_folder(&self, proxier: &mut Proxier) -> Result<(), Option<String>> {
+    fn may_start_folder(&self) -> Result<(), Option<String>> {
         if self.settings.folder.is_none() || self.reading.is_complete {
             return Ok(());
         }
@@ -388,7 +407,7 @@ impl Agent {
             let is_read = !self.reading.problems.is_empty();
             return Err(is_read.then(|| "there is no manifest".to_owned()));
         }
-        match proxier.kernel_mut().has_services(self.settings.config.mode()) {
+        match modes::has_services(&self.settings.config) {
             Ok(false) => {
                 tracing::warn!("some objects of the folder are not known; the others are programmed");
                 Ok(())
@@ -398,14 +417,13 @@ impl Agent {
                     .to_owned(),
             )),
             Err(error) => Err(Some(format!(
-                "some objects of the folder are not known, and what the kernel serves cannot be read: {}",
-                ErrorChain(&error)
+                "some objects of the folder are not known, and what the kernel serves cannot be read: {error}"
             ))),
         }
     }
 
     /// Receives what the proxier does, on its thread.
-    fn listener(&mut self) -> impl FnMut(&Proxier, Notice<AllModes>) + Send + 'static {
+    fn listener<M: Served>(&mut self) -> impl FnMut(&Proxier<M>, Notice<M>) + Send + use<M> + 'static {
         let state = Arc::clone(&self.state);
         let mut checks = self.servers.checks();
         let config = self.settings.config.services().clone();
@@ -423,7 +441,7 @@ impl Agent {
                 Notice::Synced(synced) if synced.is_partial => {
                     // The rest follows at once: the node is not ready before.
                     syncs.log(&synced, &mut limit);
-                    return reporter.synced(&synced);
+                    return reporter.events(&synced.events);
                 }
                 Notice::Synced(synced) => {
                     let mut state = state::lock(&state);
@@ -431,7 +449,7 @@ impl Agent {
                     drop(state);
                     report::failed(&mut last_failure, None);
                     syncs.log(&synced, &mut limit);
-                    reporter.synced(&synced);
+                    reporter.events(&synced.events);
                     if let Some(checks) = &mut checks {
                         checks.set(&config, proxier.services(), &synced.health_checks);
                     }

@@ -6,16 +6,12 @@ use std::fmt::Display;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::iptables_mode;
-use kernlink_proxier::ipvs_mode::iptables_restore::Client;
-use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Kernel, cleanup};
 use kernlink_proxier::retire::{Retire, remove_all};
-use kernlink_userspace::data_path as userspace;
 
-use crate::all_modes::{self, Mode};
 use crate::exit::Exit;
 use crate::lock;
+use crate::modes::{self, Mode};
 use crate::print;
 use crate::settings::Settings;
 
@@ -26,7 +22,10 @@ pub fn cleanup(settings: &Settings) -> Exit {
         Ok(lock) => lock,
         Err(exit) => return exit,
     };
-    let (mut modes, mut exit) = retiring(settings);
+    let (mut modes, mut exit) = match retiring(settings) {
+        Ok(modes) => (modes, Exit::Success),
+        Err(exit) => return exit,
+    };
     let removed = remove_all(&mut modes, Instant::now());
     for failure in &removed.failures {
         print::text(failure);
@@ -41,10 +40,10 @@ pub fn cleanup(settings: &Settings) -> Exit {
 /// Prints the commands of [`cleanup()`]. Fails if something could not be read.
 #[must_use]
 pub fn plan_cleanup(settings: &Settings) -> Exit {
-    let (mut modes, exit) = retiring(settings);
-    if exit != Exit::Success {
-        return exit;
-    }
+    let mut modes = match retiring(settings) {
+        Ok(modes) => modes,
+        Err(exit) => return exit,
+    };
     let mut text = String::new();
     let mut unknown = Vec::new();
     for mode in &mut modes {
@@ -58,23 +57,10 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
     print::commands(&text, &unknown)
 }
 
-/// All modes, to be removed. IPVS mode is first, since its link is the notice for other processes that something of it is left. Fails, after the
-/// error was printed, if the kernel APIs of one cannot be opened.
-fn retiring(settings: &Settings) -> (Vec<Box<dyn Retire>>, Exit) {
-    let mut modes: Vec<Box<dyn Retire>> = Vec::new();
-    let mut exit = Exit::Success;
-    match retiring_ipvs(settings) {
-        Ok(ipvs) => modes.extend(ipvs.map(|ipvs| Box::new(ipvs) as Box<dyn Retire>)),
-        Err(failed) => exit = failed,
-    }
-    match iptables_mode::Kernel::open() {
-        Ok(kernel) => modes.push(Box::new(iptables_mode::retire::Retiring::new(kernel))),
-        Err(error) => exit = failure(&error),
-    }
-    modes.push(Box::new(userspace::retire::Retiring::new(
-        Box::new(Client::new()),
-    )));
-    (modes, exit)
+/// All modes, to be removed. Fails, after the error was printed, if the kernel APIs of one cannot be opened.
+fn retiring(settings: &Settings) -> Result<Vec<Box<dyn Retire>>, Exit> {
+    let all = modes::retire_all(&settings.config).map_err(|error| failure(&error))?;
+    Ok(all.into_iter().map(|(_, mode)| mode).collect())
 }
 
 /// Leaves the node as kube-proxy expects it. The chains of iptables and userspace mode are those of kube-proxy, so there is nothing to do without IPVS.
@@ -124,23 +110,12 @@ fn has_ipvs(settings: &Settings) -> bool {
 
 fn has_ipvs_link() -> bool {
     // If it cannot be read, what follows reports the error.
-    all_modes::Kernel::new().has_ipvs_link().unwrap_or(true)
+    modes::has_ipvs_link().unwrap_or(true)
 }
 
 fn failure(error: &(dyn Error + 'static)) -> Exit {
     print::error(error);
     Exit::Failure
-}
-
-/// IPVS mode. `None` if it is not configured and the host has no IPVS: then there is nothing.
-fn retiring_ipvs(settings: &Settings) -> Result<Option<Retiring>, Exit> {
-    let kernel = match (Kernel::open(), settings.config.mode()) {
-        (Ok(kernel), _) => kernel,
-        (Err(_), mode) if mode != Mode::Ipvs && !has_ipvs_link() => return Ok(None),
-        (Err(error), _) => return Err(failure(&error)),
-    };
-    let retiring = Retiring::new(settings.config.retiring_ipvs(), kernel);
-    retiring.map(Some).map_err(|error| failure(&error))
 }
 
 /// Prints what was not removed, and why.

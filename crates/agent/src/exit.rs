@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use kernlink_proxier::netfilter::lock::LockError;
+use kernlink_proxier::host::lock::LockError;
 
 use crate::settings::InvalidSettings;
 

@@ -62,7 +62,7 @@ Log, on standard error:
   SIGUSR1 makes the running agent log one level more, SIGUSR2 one level less.
 
 As in kube-proxy, with the field of the configuration file that they replace:
-  --proxy-mode MODE              mode: iptables, ipvs or userspace; default: iptables
+  --proxy-mode MODE              mode: nftables, iptables, ipvs or userspace; default: iptables
   --proxy-port-range RANGE       portRange: the listening ports of userspace mode; default: 20000-29999
   --udp-timeout D                udpIdleTimeout: how long userspace mode keeps an idle UDP flow; default: 10s before the first reply, then 30s
   --bind-address A               bindAddress
@@ -72,10 +72,10 @@ As in kube-proxy, with the field of the configuration file that they replace:
   --pod-bridge-interface NAME    detectLocal.bridgeInterface
   --pod-interface-name-prefix P  detectLocal.interfaceNamePrefix
   --nodeport-addresses LIST      nodePortAddresses: networks, or primary
-  --masquerade-all               iptables.masqueradeAll
+  --masquerade-all               iptables.masqueradeAll; in nftables mode nftables.masqueradeAll
   --iptables-masquerade-bit N    iptables.masqueradeBit
-  --iptables-sync-period D       iptables.syncPeriod
-  --iptables-min-sync-period D   iptables.minSyncPeriod
+  --iptables-sync-period D       iptables.syncPeriod; in nftables mode nftables.syncPeriod
+  --iptables-min-sync-period D   iptables.minSyncPeriod; in nftables mode nftables.minSyncPeriod
   --iptables-localhost-nodeports iptables.localhostNodePorts; default: true
   --ipvs-scheduler NAME          ipvs.scheduler
   --ipvs-sync-period D           ipvs.syncPeriod

@@ -3,15 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::watch::{WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::Runner;
+use kernlink_proxier::netfilter::detect_watch_options;
+use kernlink_proxier::watch::{WatchEvent, Watcher};
 
-use crate::all_modes::Config;
+use crate::modes::Served;
 use crate::state::{self, State};
 
 /// Starts a thread that makes the runner repair what other programs change. `None`, after it was logged, if the kernel's events cannot be
 /// received: changes are then found by the periodic readings.
-pub(crate) fn watch(config: &Config, state: &Arc<Mutex<State>>) -> Option<Watcher> {
-    let options = WatchOptions::detect(config.services().families.iter().copied());
+pub(crate) fn watch<M: Served>(config: &M::Config, state: &Arc<Mutex<State>>) -> Option<Watcher> {
+    let options = detect_watch_options(M::services_config(config).families.iter().copied());
     let state = Arc::clone(state);
     let watcher = Watcher::start(config, &options, move |event| {
         if let WatchEvent::Failed(error) = &event {
@@ -19,7 +21,8 @@ pub(crate) fn watch(config: &Config, state: &Arc<Mutex<State>>) -> Option<Watche
         }
         let state = state::lock(&state);
         // The first sync reads everything.
-        let Some(runner) = &state.runner else {
+        let runner = state.runner.as_ref().map(|runner| runner.as_any());
+        let Some(runner) = runner.and_then(|runner| runner.downcast_ref::<Runner<M>>()) else {
             return;
         };
         match event {

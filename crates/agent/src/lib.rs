@@ -5,7 +5,7 @@
 //! | [`flags`], [`settings`] | the command line and kube-proxy's configuration file |
 //! | [`folder`], [`cluster`] | the sources: a folder of manifests, an API server |
 //! | [`agent`] | source, schedule, kernel and servers until a signal ends the process |
-//! | [`all_modes`] | the data path of the configured mode, and the removal of what another mode left |
+//! | [`modes`] | the choice of the mode: its data path, and the other modes, which retire |
 //! | [`once`] | a single sync, or the plan of one |
 //! | [`http`] | health, and health-check node ports |
 //! | [`log`], [`service_manager`] | the log, and systemd |
@@ -13,7 +13,6 @@
 //! The program `kernlink-agent` only calls [`main`]. `docs/agent.md` describes its use.
 
 pub mod agent;
-pub mod all_modes;
 pub mod cleanup;
 pub mod cluster;
 mod cluster_objects;
@@ -26,6 +25,7 @@ mod kernel_events;
 mod lock;
 pub mod log;
 mod message;
+pub mod modes;
 pub mod once;
 mod pending;
 pub mod print;
@@ -41,9 +41,9 @@ mod state;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use self::all_modes::Mode;
 pub use self::exit::Exit;
 use self::flags::{Action, Flags};
+use self::modes::Mode;
 use self::settings::Settings;
 
 /// Runs the agent with the arguments of a command line, without the name of the program.

@@ -1,6 +1,6 @@
 //! The lock of the network namespace.
 
-use kernlink_proxier::netfilter::Lock;
+use kernlink_proxier::host::Lock;
 
 use crate::exit::Exit;
 use crate::print;

@@ -4,16 +4,18 @@ use std::io;
 use std::thread;
 use std::time::Instant;
 
+use kernlink_proxier::data_path::SyncedOf;
 use kernlink_proxier::ipvs_mode::iptables_restore::end_tools;
 use kernlink_proxier::unreadable::is_unreadable;
+use kernlink_proxier::{DataPath, Proxier};
 use kernlink_services::{Change, Kind, SourceId};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
-use crate::all_modes::{Kernel, Mode, Proxier, Synced};
 use crate::cluster;
 use crate::exit::Exit;
 use crate::folder::Folder;
 use crate::lock;
+use crate::modes::{self, Mode, Served, Task};
 use crate::print;
 use crate::report::{self, Limit, Syncs};
 use crate::settings::Settings;
@@ -50,20 +52,33 @@ pub(crate) fn registered(settings: &Settings, has_nodes: bool) -> Vec<(SourceId,
 /// read: the plan is then made without knowing what this part contains.
 #[must_use]
 pub fn dry_run(settings: &Settings) -> Exit {
-    let Some(mut proxier) = proxier(settings, Err) else {
-        return Exit::Failure;
-    };
-    match proxier.plan(Instant::now()) {
-        Ok(plan) => {
-            let unknown = proxier.pending_events().filter(|event| is_unreadable(event));
-            print::commands(
-                &plan.to_string(),
-                &unknown.map(|event| event.reason.to_string()).collect::<Vec<_>>(),
-            )
-        }
-        Err(error) => {
-            print::error(&error);
-            Exit::Failure
+    modes::run(&settings.config, DryRun(settings))
+}
+
+struct DryRun<'a>(&'a Settings);
+
+impl Task for DryRun<'_> {
+    type Output = Exit;
+
+    fn run<M: Served>(self, settings: &M::Settings) -> Exit {
+        let Some((_runtime, mut proxier)) = proxier::<M>(self.0, settings, Err) else {
+            return Exit::Failure;
+        };
+        let now = Instant::now();
+        match proxier.plan(now) {
+            Ok(plan) => {
+                let mut text = plan.to_string();
+                for mode in proxier.plan_handover(now) {
+                    text += &mode.to_string();
+                }
+                let unknown = proxier.pending_events().filter(|event| is_unreadable(event));
+                let unknown: Vec<String> = unknown.map(|event| event.reason.to_string()).collect();
+                print::commands(&text, &unknown)
+            }
+            Err(error) => {
+                print::error(&error);
+                Exit::Failure
+            }
         }
     }
 }
@@ -71,11 +86,7 @@ pub fn dry_run(settings: &Settings) -> Exit {
 /// `--once`: syncs once, and prints the report if something failed.
 #[must_use]
 pub fn once(settings: &Settings) -> Exit {
-    sync(settings, Err, |synced| {
-        report::events(&synced.events, &mut Limit::default());
-        let part = if synced.is_partial { "first Services: " } else { "" };
-        print::line(&format!("{part}{synced}"))
-    })
+    sync(settings, Err, Shown::Text)
 }
 
 /// `--init-only`: the sync of a process that ends before the agent, and has rights that the agent does not have. It waits for the API server.
@@ -94,11 +105,7 @@ pub fn init_only(settings: &Settings) -> Exit {
         Ok(())
     };
     // Its output is a log, which may be in JSON.
-    let exit = sync(settings, on_failure, |synced| {
-        Syncs::new(true).log(synced, &mut Limit::default());
-        Exit::Success
-    });
-    match exit {
+    match sync(settings, on_failure, Shown::Log) {
         Exit::Locked => Exit::Locked,
         _ => Exit::Success,
     }
@@ -124,44 +131,88 @@ fn end_on_signals() -> io::Result<()> {
         .map(drop)
 }
 
-/// `on_synced` shows the report.
-fn sync(
-    settings: &Settings,
-    on_failure: impl FnMut(String) -> Result<(), String>,
-    mut on_synced: impl FnMut(&Synced) -> Exit,
-) -> Exit {
-    let _lock = match lock::acquire() {
-        Ok(lock) => lock,
-        Err(exit) => return exit,
-    };
-    let Some(mut proxier) = proxier(settings, on_failure) else {
-        return Exit::Failure;
-    };
-    let mut outcome = proxier.sync(Instant::now());
-    if let Ok(first) = &outcome
-        && first.is_partial
-    {
-        let exit = on_synced(first);
-        if exit != Exit::Success {
-            return exit;
-        }
-        outcome = proxier.sync(Instant::now());
-    }
-    match outcome {
-        Ok(synced) => {
-            let exit = on_synced(&synced);
-            if synced.is_success() { exit } else { Exit::Failure }
-        }
-        Err(error) => {
-            print::error(&error);
-            Exit::Failure
+/// How reports are shown.
+#[derive(Clone, Copy)]
+enum Shown {
+    Text,
+    Log,
+}
+
+impl Shown {
+    fn show<M: DataPath>(self, synced: &SyncedOf<M>) -> Exit {
+        match self {
+            Shown::Text => {
+                report::events(&synced.events, &mut Limit::default());
+                let part = if synced.is_partial { "first Services: " } else { "" };
+                print::line(&format!("{part}{synced}"))
+            }
+            Shown::Log => {
+                Syncs::new(true).log(synced, &mut Limit::default());
+                Exit::Success
+            }
         }
     }
 }
 
+fn sync(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String>, shown: Shown) -> Exit {
+    let _lock = match lock::acquire() {
+        Ok(lock) => lock,
+        Err(exit) => return exit,
+    };
+    let task = Sync {
+        settings,
+        on_failure,
+        shown,
+    };
+    modes::run(&settings.config, task)
+}
+
+struct Sync<'a, F> {
+    settings: &'a Settings,
+    on_failure: F,
+    shown: Shown,
+}
+
+/// A sync may be followed by others that are due at once and complete it: all Services after the first ones, and what replaces rules of a
+/// mode that served the node before.
+const MOST_SYNCS: usize = 4;
+
+impl<F: FnMut(String) -> Result<(), String>> Task for Sync<'_, F> {
+    type Output = Exit;
+
+    fn run<M: Served>(self, settings: &M::Settings) -> Exit {
+        let Some((_runtime, mut proxier)) = proxier::<M>(self.settings, settings, self.on_failure) else {
+            return Exit::Failure;
+        };
+        let mut is_success = true;
+        for _ in 0..MOST_SYNCS {
+            let synced = match proxier.sync(Instant::now()) {
+                Ok(synced) => synced,
+                Err(error) => {
+                    print::error(&error);
+                    return Exit::Failure;
+                }
+            };
+            let exit = self.shown.show::<M>(&synced);
+            if exit != Exit::Success {
+                return exit;
+            }
+            is_success = synced.is_success();
+            if !synced.is_partial && !synced.is_continued {
+                break;
+            }
+        }
+        if is_success { Exit::Success } else { Exit::Failure }
+    }
+}
+
 /// A proxier with the objects of the sources. `None`, after it was reported, if one of them is not complete or the kernel cannot be used.
-/// `on_failure` decides whether a failed attempt to read the API server is the last one.
-fn proxier(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String>) -> Option<Proxier> {
+/// With the threads that must outlive it. `on_failure` decides whether a failed attempt to read the API server is the last one.
+fn proxier<M: Served>(
+    settings: &Settings,
+    of_mode: &M::Settings,
+    on_failure: impl FnMut(String) -> Result<(), String>,
+) -> Option<(Option<Runtime>, Proxier<M>)> {
     let mut changes = Vec::new();
     if let Some(folder) = &settings.folder {
         let reading = Folder::new(folder).read();
@@ -188,23 +239,25 @@ fn proxier(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), Str
             }
         }
     }
-    let kernel = match Kernel::open(&settings.config) {
-        Ok(kernel) => kernel,
+    let opened = M::open(of_mode).and_then(|opened| Ok((opened, modes::retiring(&settings.config)?)));
+    let (opened, retiring) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             print::error(&error);
             return None;
         }
     };
-    let mut proxier = match Proxier::new(&settings.config, kernel) {
+    let mut proxier = match Proxier::new(M::of_settings(of_mode), opened.kernel) {
         Ok(proxier) => proxier,
         Err(error) => {
             print::error(&error);
             return None;
         }
     };
+    proxier.set_retiring(retiring);
     let mut limit = Limit::default();
     for (source, change) in changes {
         report::events(&proxier.change(source, change), &mut limit);
     }
-    Some(proxier)
+    Some((opened.runtime, proxier))
 }

@@ -116,6 +116,12 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
             "syncPeriod": duration(file.iptables.sync_period),
             "minSyncPeriod": duration(file.iptables.min_sync_period),
         },
+        "nftables": {
+            "masqueradeBit": file.nftables.masquerade_bit,
+            "masqueradeAll": file.nftables.masquerade_all,
+            "syncPeriod": duration(file.nftables.sync_period),
+            "minSyncPeriod": duration(file.nftables.min_sync_period),
+        },
         "logging": { "verbosity": file.log_verbosity },
         "conntrack": {
             "maxPerCore": file.conntrack.max_per_core,
@@ -182,7 +188,7 @@ mod tests {
     #[test]
     fn a_printed_configuration_is_read_as_the_same_configuration() {
         assert_round_trip("");
-        for mode in ["ipvs", "iptables", "userspace", "''"] {
+        for mode in ["ipvs", "iptables", "nftables", "userspace", "''"] {
             assert_round_trip(&format!("mode: {mode}"));
             // Every field with another value than the default.
             assert_round_trip(&format!(
@@ -200,6 +206,7 @@ detectLocal: {{interfaceNamePrefix: veth, bridgeInterface: br0}}
 ipvs: {{syncPeriod: 1m30s, minSyncPeriod: 1500us, scheduler: lc, excludeCIDRs: [10.9.0.0/16], strictARP: true, tcpTimeout: 15m, tcpFinTimeout: 1.5s,
   udpTimeout: 1ns}}
 iptables: {{masqueradeBit: 3, masqueradeAll: true, localhostNodePorts: false, syncPeriod: 90s, minSyncPeriod: 2s}}
+nftables: {{masqueradeBit: 4, masqueradeAll: true, syncPeriod: 91s, minSyncPeriod: 3s}}
 conntrack: {{maxPerCore: 1, min: 2, tcpBeLiberal: true, udpTimeout: 10s, udpStreamTimeout: 20s, tcpEstablishedTimeout: 1s,
   tcpCloseWaitTimeout: 2s}}
 portRange: 300-400
@@ -217,6 +224,8 @@ kernlink: {{serviceAnnotations: [scheduler], serviceAnnotationNamespaces: [a, b]
             "udpIdleTimeout: 1s",
             "nodePortAddresses: [primary]",
             "nodePortAddresses: []",
+            "mode: nftables\nnodePortAddresses: []",
+            "mode: nftables\nnodePortAddresses: [0.0.0.0/0, '::/0']",
             "clusterCIDR: 10.0.0.0/8,fd00::/8",
             "detectLocalMode: NodeCIDR",
             "kernlink: {serviceAnnotations: [], serviceAnnotationNamespaces: [], serviceSchedulers: []}",

@@ -1,13 +1,16 @@
 //! Lines of the log about syncs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
+use kernlink_proxier::Synced;
 use kernlink_proxier::report::Outcome;
+use kernlink_proxier::retire::RetiredOutcome;
 use kernlink_services::{Event, Subject};
 
-use crate::all_modes::{SyncError, Synced};
 use crate::folder::{Problem, ProblemDifference};
 
 /// The largest number of failed steps of one sync that have a line each, at level `debug`: events report each cause once.
@@ -165,9 +168,13 @@ impl Syncs {
     }
 
     /// Logs a sync: nothing if it had nothing to do, unless its line is due; otherwise the counts, and a line for each step that failed.
-    pub(crate) fn log(&mut self, synced: &Synced, limit: &mut Limit) {
+    pub(crate) fn log<K, O: Display, P, E: Error + 'static>(
+        &mut self,
+        synced: &Synced<K, O, P, E>,
+        limit: &mut Limit,
+    ) {
         events(&synced.events, limit);
-        if synced.plan.is_empty() && !(self.is_due && synced.is_success()) {
+        if synced.is_idle() && !(self.is_due && synced.is_success()) {
             return;
         }
         let counts = synced.counts();
@@ -185,6 +192,17 @@ impl Syncs {
                 "failed: {}",
                 ErrorChain(error)
             );
+        }
+        for mode in &synced.handover.modes {
+            for step in mode.steps.iter().take(MAX_FAILURES) {
+                if let RetiredOutcome::Failed(error) = &step.outcome {
+                    tracing::debug!(
+                        leftovers_of = mode.mode,
+                        operation = step.summary(),
+                        "failed: {error}"
+                    );
+                }
+            }
         }
         let (done, failed, skipped, waiting) = (counts.done, counts.failed, counts.skipped, synced.waiting);
         if synced.is_partial && synced.report.is_success() {
@@ -239,7 +257,7 @@ pub(crate) fn problems(before: &BTreeSet<Problem>, now: &BTreeSet<Problem>) {
 
 /// Logs that a sync did nothing: `error`, or `None` if one was done. The same error is logged once, also if it persists, and once more when
 /// it is solved. `last` is the text that was logged.
-pub(crate) fn failed(last: &mut Option<String>, error: Option<&SyncError>) {
+pub(crate) fn failed(last: &mut Option<String>, error: Option<&(dyn Error + 'static)>) {
     let text = error.map(|error| ErrorChain(error).to_string());
     if text == *last {
         return;

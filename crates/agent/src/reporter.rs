@@ -1,6 +1,7 @@
 //! Which events about the Node are written, and how many.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,7 +9,6 @@ use kernlink_base::ErrorChain;
 use kernlink_proxier::{OPERATION_FAILED, SOLVED};
 use kernlink_services::{Event, Reason, Subject};
 
-use crate::all_modes::{SyncError, Synced};
 use crate::cluster::{NodeEvent, NodeEvents};
 
 /// The number of events at once, as in client-go.
@@ -50,7 +50,7 @@ impl Reporter {
     }
 
     /// A sync did nothing.
-    pub(crate) fn failed(&self, error: &SyncError) {
+    pub(crate) fn failed(&self, error: &(dyn Error + 'static)) {
         self.write(
             true,
             "SyncFailed",
@@ -59,12 +59,7 @@ impl Reporter {
         );
     }
 
-    /// A sync ended. Its events contain the failures of operations: each cause once.
-    pub(crate) fn synced(&self, synced: &Synced) {
-        self.events(&synced.events);
-    }
-
-    /// Events about the host or the configuration, and failures of operations.
+    /// Events about the host or the configuration, and failures of operations: each cause once.
     pub(crate) fn events(&self, events: &[Event]) {
         for event in events {
             let reason = match (&event.subject, &event.reason) {

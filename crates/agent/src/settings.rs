@@ -10,14 +10,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kernlink_kubernetes::kube_proxy_config::{
-    DetectLocalMode, KubeProxyConfiguration, Override, OverrideValue, read_with,
+    self, DetectLocalMode, KubeProxyConfiguration, Override, OverrideValue, read_with,
 };
-use kernlink_proxier::DataPath;
 
-use crate::all_modes::{AllModes, Config, Mode};
 use crate::cluster::{self, Access};
 use crate::configuration_file::ConfigurationFile;
 use crate::flags::{Action, Flags, KubeProxyFlag};
+use crate::modes::{Config, Mode};
 
 /// The settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,7 +132,7 @@ impl Settings {
         if let (Some(first), Config::Ipvs(config)) = (&flags.first_services, &mut config) {
             config.first_services.clone_from(first);
         }
-        if let Err(error) = AllModes::validate(&config) {
+        if let Err(error) = config.validate() {
             problems.extend(
                 error
                     .problems
@@ -229,13 +228,22 @@ fn read_file(flags: &Flags) -> Result<(KubeProxyConfiguration, Option<Configurat
             (path.display().to_string(), text)
         }
     };
-    let overrides: Vec<Override<'_>> = flags
-        .overrides
-        .iter()
-        // kube-proxy has the default then.
+    // kube-proxy has the default for an empty text.
+    let given = flags.overrides.iter();
+    let given: Vec<_> = given
         .filter(|(_, value)| *value != OverrideValue::Text(String::new()))
+        .collect();
+    let mode = given.iter().find_map(|(flag, value)| match value {
+        OverrideValue::Text(mode) if flag.field == "mode" => Some(mode.clone()),
+        _ => None,
+    });
+    let mode = mode
+        .or_else(|| kube_proxy_config::mode(&text))
+        .unwrap_or_default();
+    let overrides: Vec<Override<'_>> = given
+        .iter()
         .map(|(flag, value)| Override {
-            field: flag.field,
+            field: flag.field_in(&mode),
             value: value.clone(),
         })
         .collect();
@@ -259,7 +267,10 @@ fn name_of(field: &str, flags: &Flags) -> String {
         let rest = field.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
     };
-    let flag = flags.overrides.iter().find(|(flag, _)| of_field(flag.field));
+    let flag = flags
+        .overrides
+        .iter()
+        .find(|(flag, _)| flag.fields().any(of_field));
     let flag = flag.map(|(flag, _)| *flag);
     let flag = flag.or_else(|| KubeProxyFlag::of_field(field).filter(|_| flags.config.is_none()));
     flag.map_or_else(|| field.to_owned(), |flag| format!("--{}", flag.name))
@@ -536,10 +547,10 @@ kernlink: {serviceAnnotations: [scheduler], serviceAnnotationNamespaces: [shop],
         let error = settings("--watch /m --detect-local-mode BridgeInterface").unwrap_err();
         let expected = "invalid configuration: --pod-bridge-interface: must not be empty if detectLocalMode is BridgeInterface";
         assert_eq!(error, expected, "a flag that could be given");
-        let error = settings("--watch /m --proxy-mode nftables").unwrap_err();
+        let error = settings("--watch /m --proxy-mode kernelspace").unwrap_err();
         assert!(
             error.contains(
-                "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty"
+                "--proxy-mode: must be iptables, ipvs, nftables, userspace or empty (empty means iptables)"
             ),
             "{error}"
         );

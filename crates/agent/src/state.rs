@@ -3,30 +3,27 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use kernlink_proxier::Runner;
 use kernlink_proxier::health::{Health, Response, service_health};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, AccountingCollector};
 use kernlink_proxier::metrics::prometheus::{IntGaugeVec, Opts, Registry};
 use kernlink_proxier::metrics::{Metrics, prometheus};
-use kernlink_proxier::status::{Recorder, Status};
-use kernlink_services::{Family, HealthCheck};
+use kernlink_services::HealthCheck;
 use kernlink_userspace::AllStats;
 use kernlink_userspace::data_path::metrics;
 
-use crate::all_modes::{AllModes, Config};
 use crate::cluster::Traffic;
+use crate::modes::{AnyRunner, AnyStatus, Config, no_status};
 use crate::stale::Stale;
 
 /// What the servers answer from.
 #[derive(Debug)]
 pub(crate) struct State {
-    sync_period: Duration,
-    families: Vec<Family>,
+    config: Config,
     metrics: Metrics,
     /// `None` before the first sync may begin, and when the agent ends.
-    pub(crate) runner: Option<Runner<AllModes>>,
+    pub(crate) runner: Option<Box<dyn AnyRunner>>,
     /// Whether the kernel has what a sync made, of this process or of an earlier one.
     pub(crate) is_serving: bool,
     /// Whether only the objects of the folder are synced, because the API server could not be read yet.
@@ -78,8 +75,7 @@ impl State {
         let stale = Stale::new(metrics.registry())?;
         add_build_info(metrics.registry())?;
         Ok(Self {
-            sync_period: config.sync_period(),
-            families: config.services().families.iter().copied().collect(),
+            config: config.clone(),
             metrics,
             runner: None,
             is_serving: false,
@@ -95,7 +91,7 @@ impl State {
     /// not have Node objects.
     pub(crate) fn healthz(&self) -> Response {
         let is_eligible =
-            self.is_serving && self.with_status(|status| status.is_node_eligible) != Some(false);
+            self.is_serving && self.with_status(|status| status.is_node_eligible()) != Some(false);
         let response = self
             .health()
             .healthz(Instant::now(), SystemTime::now(), is_eligible);
@@ -117,7 +113,11 @@ impl State {
 
     /// The page of metrics. The status is copied: making the page takes longer.
     pub(crate) fn metrics(&self) -> Result<String, prometheus::Error> {
-        self.metrics.encode_with(&self.status(), |page| {
+        let status = match &self.runner {
+            Some(runner) => runner.status(),
+            None => no_status(&self.config),
+        };
+        status.encode(&self.metrics, &mut |page| {
             if let Some(proxy) = &self.proxy {
                 metrics::collect(proxy, page);
             }
@@ -141,22 +141,21 @@ impl State {
     }
 
     fn health(&self) -> Health {
-        let mut health = self.with_status(|status| status.health(self.sync_period));
+        let mut health = self.with_status(|status| status.health(self.config.sync_period()));
         for (kind, since) in self.stale.iter() {
             health.on_stale(kind, since);
         }
         health
     }
 
-    fn status(&self) -> Status<AllModes> {
-        self.with_status(Status::clone)
-    }
-
     /// Calls a function with the status.
-    fn with_status<T>(&self, read: impl FnOnce(&Status<AllModes>) -> T) -> T {
-        match &self.runner {
-            Some(runner) => runner.with_status(read),
-            None => read(Recorder::new(self.families.iter().copied(), SystemTime::now()).status()),
-        }
+    fn with_status<T>(&self, mut read: impl FnMut(&dyn AnyStatus) -> T) -> T {
+        let Some(runner) = &self.runner else {
+            return read(&*no_status(&self.config));
+        };
+        let mut value = None;
+        runner.with_status(&mut |status| value = Some(read(status)));
+        // A runner calls it once.
+        value.unwrap_or_else(|| read(&*no_status(&self.config)))
     }
 }

@@ -7,6 +7,8 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "support/any_proxier.rs"]
+mod any_proxier;
 #[path = "../../proxier/tests/support/faulty.rs"]
 mod faulty;
 #[path = "../../proxier/tests/support/iptables_node.rs"]
@@ -24,28 +26,30 @@ mod support;
 #[path = "../../proxier/tests/support/tracer.rs"]
 mod tracer;
 
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kernlink_agent::all_modes::{self, AllModes, Config, Mode};
+use kernlink_agent::modes::{Config, Mode};
 use kernlink_dummylink::{DummyLinks, HostAddress, Link, Selection};
 use kernlink_iptables_restore::{Fake, Table};
 use kernlink_ipvs::Ipvs;
-use kernlink_proxier::DataPath;
+use kernlink_proxier::host::{self, LocalDetection};
 use kernlink_proxier::iptables_mode::{self, Proxier};
 use kernlink_proxier::ipvs_mode;
-use kernlink_proxier::netfilter::{self, LocalDetection};
 use kernlink_services::{
     Change, Family, Ingress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
 };
 
+use crate::any_proxier::Did;
 use crate::faulty::Faults;
 use crate::iptables_node::{SOURCE, filled, proxier_on, saved, service, slice};
 use crate::refusing_tables::faulty_kernel;
 use crate::senders::slices;
-use crate::shared_kernel::SharedKernel;
+use crate::shared_kernel::{Kernel, Proxier as AnyModeProxier, SharedKernel, observed};
 use crate::tracer::{End, Packet, Tracer};
 
 fn config(mode: Mode) -> Config {
@@ -60,7 +64,9 @@ fn config(mode: Mode) -> Config {
             config.conntrack.max_per_core = 0;
             config.local_detection = detection;
         }
-        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
+        Config::Nftables(_) | Config::Userspace(_) => {
+            unreachable!("the tests of this file are about the other modes")
+        }
     }
     config
 }
@@ -89,8 +95,8 @@ fn restricted() -> Vec<Change> {
 
 /// Where packets of other hosts end: to the load balancer from an admitted host and from another one, to the cluster IP, and to the node
 /// port.
-fn ends(proxier: &mut all_modes::Proxier) -> [End; 4] {
-    let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
+fn ends(shared: &SharedKernel) -> [End; 4] {
+    let tracer = Tracer::of_kernel(&mut shared.ipvs());
     [
         ("203.0.113.9", "198.51.100.100:80"),
         ("8.8.8.8", "198.51.100.100:80"),
@@ -108,30 +114,22 @@ fn ends(proxier: &mut all_modes::Proxier) -> [End; 4] {
 fn rules_of_ipvs_mode_stay_until_every_service_is_written() {
     let shared = SharedKernel::new();
     let faults = Faults::default();
-    let mut tables = iptables_mode::Kernel::fake();
-    tables.rules = faults.tables(Box::new(shared.rules.clone()));
-    tables.links = Box::new(shared.links.clone());
-    let kernel = shared.apis().with_iptables(tables);
-    let mut proxier = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    let kernel = faulty_iptables(&shared, &faults);
+    let mut proxier = AnyModeProxier::new(&config(Mode::Ipvs), kernel);
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
     let mut now = Instant::now();
     assert!(proxier.sync(now).unwrap().is_success());
-    let before = ends(&mut proxier);
+    let before = ends(&shared);
     assert_eq!(before[1], End::Dropped);
     // Chains of the Service are refused, everything else succeeds.
     faults.refuse(":KUBE-SVC-");
-    proxier.set_config(&config(Mode::Iptables)).unwrap();
+    proxier.restart(&config(Mode::Iptables));
     for round in 0..5 {
         let synced = proxier.sync(now).unwrap();
         assert!(!synced.is_success());
-        assert_eq!(
-            ends(&mut proxier),
-            before,
-            "round {round}: {synced}\n{}",
-            synced.plan
-        );
+        assert_eq!(ends(&shared), before, "round {round}: {synced}\n{}", synced.plan);
         now += Duration::from_secs(3);
         proxier.resync();
     }
@@ -140,7 +138,7 @@ fn rules_of_ipvs_mode_stay_until_every_service_is_written() {
     for _ in 0..20 {
         let synced = proxier.sync(now).unwrap();
         assert!(synced.is_success(), "{synced}");
-        let ends = ends(&mut proxier);
+        let ends = ends(&shared);
         assert!(matches!(ends[0], End::Served(_)), "{ends:?}");
         assert_eq!(ends[1], before[1], "{}", synced.plan);
         match synced.next {
@@ -181,22 +179,22 @@ impl DummyLinks for Links {
 fn iptables_mode_works_while_what_ipvs_mode_left_cannot_be_read() {
     let shared = SharedKernel::new();
     let is_unreadable = Arc::new(AtomicBool::new(false));
-    let mut ipvs = ipvs_mode::Kernel::fake();
-    ipvs.ipvs = Box::new(shared.ipvs.clone());
-    ipvs.rules = Box::new(shared.rules.clone());
-    ipvs.conntrack = Box::new(shared.conntrack.clone());
-    ipvs.links = Box::new(Links {
-        inner: Box::new(shared.links.clone()),
-        is_unreadable: Arc::clone(&is_unreadable),
+    let (of_mode, of_links) = (shared.clone(), Arc::clone(&is_unreadable));
+    let kernel = shared.apis().with_ipvs(move || {
+        let mut ipvs = of_mode.ipvs();
+        ipvs.links = Box::new(Links {
+            inner: ipvs.links,
+            is_unreadable: Arc::clone(&of_links),
+        });
+        ipvs
     });
-    let kernel = shared.apis().with_ipvs(ipvs);
-    let mut proxier = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = AnyModeProxier::new(&config(Mode::Ipvs), kernel);
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
     let mut now = Instant::now();
     assert!(proxier.sync(now).unwrap().is_success());
-    proxier.set_config(&config(Mode::Iptables)).unwrap();
+    proxier.restart(&config(Mode::Iptables));
     let synced = proxier.sync(now).unwrap();
     is_unreadable.store(true, Ordering::Relaxed);
     // IPVS is read again before the removal begins.
@@ -304,55 +302,62 @@ fn chains_of_withdrawn_services_are_removed_after_the_last_refused_service_is_wr
     assert!(!text(&mut proxier).contains("web"), "{}", text(&mut proxier));
 }
 
-/// The kernel of both modes whose tables have faults in IPVS mode.
-fn faulty_ipvs(shared: &SharedKernel, faults: &Faults) -> all_modes::Kernel {
-    let mut ipvs = ipvs_mode::Kernel::fake();
-    ipvs.ipvs = Box::new(shared.ipvs.clone());
-    ipvs.rules = faults.tables(Box::new(shared.rules.clone()));
-    ipvs.links = Box::new(shared.links.clone());
-    ipvs.conntrack = Box::new(shared.conntrack.clone());
-    shared.apis().with_ipvs(ipvs)
+/// The kernel of both modes whose tables have faults in iptables mode.
+fn faulty_iptables(shared: &SharedKernel, faults: &Faults) -> Kernel {
+    let (of_mode, faults) = (shared.clone(), faults.clone());
+    shared.apis().with_iptables(move || {
+        let mut iptables = of_mode.iptables();
+        iptables.rules = faults.tables(iptables.rules);
+        iptables
+    })
 }
 
-/// Where packets end, also while the proxier cannot read the tables.
-fn ends_behind(faults: &Faults, proxier: &mut all_modes::Proxier) -> [End; 4] {
-    faults.allow(READ);
-    let ends = ends(proxier);
-    faults.refuse(READ);
-    ends
+/// The kernel of both modes whose tables have faults in both modes.
+fn faulty_tables(shared: &SharedKernel, faults: &Faults) -> Kernel {
+    let (of_mode, of_faults) = (shared.clone(), faults.clone());
+    faulty_iptables(shared, faults).with_ipvs(move || {
+        let mut ipvs = of_mode.ipvs();
+        ipvs.rules = of_faults.tables(ipvs.rules);
+        ipvs
+    })
 }
 
 const READ: &str = "read tables";
 
 /// A proxier of iptables mode with the restricted Services, on a kernel with faults.
-fn restricted_proxier() -> (SharedKernel, Faults, all_modes::Proxier) {
+fn restricted_proxier() -> (SharedKernel, Faults, AnyModeProxier) {
     let shared = SharedKernel::new();
     let faults = Faults::default();
-    let kernel = faulty_ipvs(&shared, &faults);
-    let mut proxier = all_modes::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
+    let kernel = faulty_tables(&shared, &faults);
+    let mut proxier = AnyModeProxier::new(&config(Mode::Iptables), kernel);
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
     (shared, faults, proxier)
 }
 
-/// Executes a plan step by step. After each, what source ranges refuse is still refused; `check` looks at where packets end.
-fn assert_refused_between_steps(
-    faults: &Faults,
-    proxier: &mut all_modes::Proxier,
-    plan: &all_modes::Plan,
-    check: impl Fn(&[End; 4], &str),
-) {
-    for (_, step) in plan.steps() {
-        assert_eq!(
-            AllModes::execute(proxier.kernel_mut(), &[&step.operation]),
-            [Ok(())]
+/// Syncs. After each operation, what source ranges refuse is still refused; `check` looks at where packets end.
+fn sync_refused_between_operations(
+    shared: &SharedKernel,
+    proxier: &mut AnyModeProxier,
+    now: Instant,
+    check: impl Fn(&[End; 4], &str) + 'static,
+) -> Did {
+    let kernel = shared.clone();
+    let count = Rc::new(Cell::new(0));
+    let of_observer = Rc::clone(&count);
+    let observe = move |operation: &str| {
+        let end = ends(&kernel);
+        check(&end, operation);
+        assert!(
+            !matches!(end[1], End::Served(_) | End::Node),
+            "{end:?} after {operation}"
         );
-        let end = ends_behind(faults, proxier);
-        let when = format!("after {}\n{plan}", step.operation);
-        check(&end, &when);
-        assert!(!matches!(end[1], End::Served(_) | End::Node), "{end:?} {when}");
-    }
+        of_observer.set(of_observer.get() + 1);
+    };
+    let synced = observed(observe, || proxier.sync(now).unwrap());
+    assert!(count.get() > 0, "{synced}");
+    synced
 }
 
 #[test]
@@ -366,15 +371,14 @@ fn rules_of_iptables_mode_in_tables_that_cannot_be_read_are_removed_when_these_c
             rules.contains("KUBE-SVC-")
         };
         assert!(is_left());
-        let before = ends(&mut proxier);
+        let before = ends(&shared);
         assert!(matches!(before[0], End::Served(_)), "{before:?}");
         faults.refuse(READ);
-        proxier.set_config(&config(Mode::Ipvs)).unwrap();
-        // Nothing that was refused is admitted between two steps.
-        let plan = proxier.plan(now).unwrap();
-        assert_refused_between_steps(&faults, &mut proxier, &plan, |_, _| {});
+        proxier.restart(&config(Mode::Ipvs));
+        // Nothing that was refused is admitted between two operations.
+        let first = sync_refused_between_operations(&shared, &mut proxier, now, |_, _| {});
         // The Services are served, and the event is reported once.
-        let mut events = Vec::new();
+        let mut events: Vec<String> = first.events.iter().map(ToString::to_string).collect();
         for _ in 0..3 {
             now += Duration::from_secs(30);
             proxier.resync();
@@ -384,9 +388,8 @@ fn rules_of_iptables_mode_in_tables_that_cannot_be_read_are_removed_when_these_c
         }
         let count =
             |events: &[String], text: &str| events.iter().filter(|event| event.contains(text)).count();
-        // The first listing was that of the plan.
         assert_eq!(count(&events, "IPv4 tables cannot be read"), 1, "{events:?}");
-        let end = ends_behind(&faults, &mut proxier);
+        let end = ends(&shared);
         assert!(matches!(end[0], End::Served(_)), "{end:?}");
         assert!(is_left());
         faults.end();
@@ -395,8 +398,8 @@ fn rules_of_iptables_mode_in_tables_that_cannot_be_read_are_removed_when_these_c
             let synced = proxier.sync(now).unwrap();
             synced.events.iter().map(ToString::to_string).collect()
         } else {
-            let tables = all_modes::Key::Ipvs(ipvs_mode::Key::Rules(Family::Ipv4));
-            assert!(proxier.recheck([tables]));
+            // It is read again after a minute.
+            now += Duration::from_secs(60);
             let synced = proxier.sync(now).unwrap();
             assert!(synced.is_success(), "{synced}");
             let listed: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
@@ -412,7 +415,7 @@ fn rules_of_iptables_mode_in_tables_that_cannot_be_read_are_removed_when_these_c
             "{events:?}"
         );
         assert!(!is_left());
-        let end = ends(&mut proxier);
+        let end = ends(&shared);
         assert!(matches!(end[0], End::Served(_)), "{end:?}");
         assert!(!matches!(end[1], End::Served(_) | End::Node), "{end:?}");
     }
@@ -420,21 +423,21 @@ fn rules_of_iptables_mode_in_tables_that_cannot_be_read_are_removed_when_these_c
 
 #[test]
 fn rules_of_iptables_mode_that_were_found_stay_while_tables_cannot_be_read_and_nothing_else_serves() {
-    let (_, faults, mut proxier) = restricted_proxier();
+    let (shared, faults, mut proxier) = restricted_proxier();
     let now = Instant::now();
     assert!(proxier.sync(now).unwrap().is_success());
-    let before = ends(&mut proxier);
+    let before = ends(&shared);
     // The tables can be read and not written: iptables mode serves.
     faults.refuse("iptables-restore");
-    proxier.set_config(&config(Mode::Ipvs)).unwrap();
+    proxier.restart(&config(Mode::Ipvs));
     assert!(!proxier.sync(now).unwrap().is_success());
-    assert_eq!(ends(&mut proxier), before);
+    assert_eq!(ends(&shared), before);
     // Then they can be written and not read.
     faults.end();
     faults.refuse(READ);
     proxier.resync();
-    let plan = proxier.plan(now + Duration::from_secs(300)).unwrap();
-    assert_refused_between_steps(&faults, &mut proxier, &plan, |end, when| {
+    let now = now + Duration::from_secs(300);
+    sync_refused_between_operations(&shared, &mut proxier, now, |end, when| {
         assert!(matches!(end[0], End::Served(_)), "{end:?} {when}");
     });
 }
@@ -476,7 +479,7 @@ fn has_chains_of_iptables_mode(proxier: &mut ipvs_mode::Proxier) -> bool {
 /// A process of IPVS mode, with the default first Services, on a node that iptables mode serves.
 fn ipvs_after_iptables() -> (Faults, ipvs_mode::Proxier) {
     let shared = SharedKernel::new();
-    let mut before = all_modes::Proxier::new(&config(Mode::Iptables), shared.apis()).unwrap();
+    let mut before = AnyModeProxier::new(&config(Mode::Iptables), shared.apis());
     for change in cluster() {
         before.change(SourceId(0), change);
     }
@@ -490,6 +493,8 @@ fn ipvs_after_iptables() -> (Faults, ipvs_mode::Proxier) {
         panic!("another mode");
     };
     let mut proxier = ipvs_mode::Proxier::new(&config, kernel).unwrap();
+    let retiring = iptables_mode::retire::Retiring::new(Box::new(shared.rules.clone()));
+    proxier.set_retiring(vec![Box::new(retiring)]);
     for change in cluster() {
         proxier.change(SourceId(0), change);
     }
@@ -617,21 +622,18 @@ fn a_service_that_cannot_be_programmed_in_ipvs_mode_keeps_only_its_own_rules_of_
 }
 
 /// A process of iptables mode, on a node that IPVS mode serves.
-fn iptables_after_ipvs() -> (Faults, SharedKernel, all_modes::Proxier) {
+fn iptables_after_ipvs() -> (Faults, SharedKernel, AnyModeProxier) {
     let shared = SharedKernel::new();
     let faults = Faults::default();
-    let mut tables = iptables_mode::Kernel::fake();
-    tables.rules = faults.tables(Box::new(shared.rules.clone()));
-    tables.links = Box::new(shared.links.clone());
-    let kernel = shared.apis().with_iptables(tables);
-    let mut before = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
+    let kernel = faulty_iptables(&shared, &faults);
+    let mut before = AnyModeProxier::new(&config(Mode::Ipvs), kernel);
     for change in cluster() {
         before.change(SourceId(0), change);
     }
     // The first Services, and then all others.
     assert!(before.sync(Instant::now()).unwrap().is_partial);
     assert!(before.sync(Instant::now()).unwrap().is_success());
-    let mut proxier = all_modes::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
+    let mut proxier = AnyModeProxier::new(&config(Mode::Iptables), before.into_kernel());
     for change in cluster() {
         proxier.change(SourceId(0), change);
     }
@@ -639,7 +641,7 @@ fn iptables_after_ipvs() -> (Faults, SharedKernel, all_modes::Proxier) {
 }
 
 /// Syncs at each time that a sync asks for, at most so often. Returns the last time and all events.
-fn sync_often(proxier: &mut all_modes::Proxier, mut now: Instant, most: usize) -> (Instant, Vec<String>) {
+fn sync_often(proxier: &mut AnyModeProxier, mut now: Instant, most: usize) -> (Instant, Vec<String>) {
     let mut events = Vec::new();
     for _ in 0..most {
         let synced = proxier.sync(now).unwrap();
@@ -662,8 +664,8 @@ fn virtual_servers(shared: &SharedKernel) -> Vec<u8> {
     servers
 }
 
-fn end_at(proxier: &mut all_modes::Proxier, last: u8) -> End {
-    let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
+fn end_at(proxier: &mut AnyModeProxier, last: u8) -> End {
+    let tracer = Tracer::of_kernel(&mut proxier.ipvs());
     let to = SocketAddr::new([10, 96, 0, last].into(), 80);
     tracer.trace(Packet::new(
         Some("eth0"),
@@ -687,7 +689,8 @@ fn a_service_that_cannot_be_written_in_iptables_mode_keeps_only_its_own_virtual_
     proxier.resync();
     let (then, events) = sync_often(&mut proxier, now, 3);
     now = then;
-    let is_named = |text: &String| text.contains("IPVS still serves ns/b, whose rules cannot be written yet");
+    let is_named =
+        |text: &String| text.contains("IPVS mode still serves ns/b, which cannot be programmed yet");
     assert!(events.iter().any(is_named), "{events:?}");
     // A deleted Service is not forwarded to its earlier endpoints.
     let name = ObjectName::new("ns", "b");
@@ -723,7 +726,7 @@ fn source_ranges_of_a_service_that_cannot_be_written_end_its_virtual_server() {
         mode: Default::default(),
     }];
     // IPVS serves the load balancer to everybody.
-    let mut before = all_modes::Proxier::new(&config(Mode::Ipvs), proxier.into_kernel()).unwrap();
+    let mut before = AnyModeProxier::new(&config(Mode::Ipvs), proxier.into_kernel());
     for change in cluster() {
         before.change(SourceId(0), change);
     }
@@ -735,7 +738,7 @@ fn source_ranges_of_a_service_that_cannot_be_written_end_its_virtual_server() {
     assert!(before.sync(Instant::now()).unwrap().is_success());
     assert_eq!(virtual_servers(&shared), [1, 2, 3, 4, 100]);
     faults.refuse("ns/b:http");
-    proxier = all_modes::Proxier::new(&config(Mode::Iptables), before.into_kernel()).unwrap();
+    proxier = AnyModeProxier::new(&config(Mode::Iptables), before.into_kernel());
     for change in cluster() {
         proxier.change(SourceId(0), change);
     }
@@ -753,21 +756,21 @@ fn source_ranges_of_a_service_that_cannot_be_written_end_its_virtual_server() {
 }
 
 /// Sysctls that can be read, and not written.
-struct ReadOnly(netfilter::FakeSysctls);
+struct ReadOnly(host::FakeSysctls);
 
-impl netfilter::Sysctls for ReadOnly {
-    fn execute(&mut self, sysctls: &[netfilter::Sysctl]) -> Vec<Result<(), netfilter::SysctlError>> {
-        let refuse = |sysctl: &netfilter::Sysctl| {
-            Err(netfilter::SysctlError {
+impl host::Sysctls for ReadOnly {
+    fn execute(&mut self, sysctls: &[host::Sysctl]) -> Vec<Result<(), host::SysctlError>> {
+        let refuse = |sysctl: &host::Sysctl| {
+            Err(host::SysctlError {
                 verb: "write",
                 name: sysctl.name.clone(),
-                cause: netfilter::SysctlErrorCause::File(kernlink_netlink::Errno::EACCES),
+                cause: host::SysctlErrorCause::File(kernlink_netlink::Errno::EACCES),
             })
         };
         sysctls.iter().map(refuse).collect()
     }
 
-    fn read(&mut self, name: &str) -> Result<Option<String>, netfilter::SysctlError> {
+    fn read(&mut self, name: &str) -> Result<Option<String>, host::SysctlError> {
         self.0.read(name)
     }
 }
@@ -775,9 +778,13 @@ impl netfilter::Sysctls for ReadOnly {
 #[test]
 fn a_sysctl_that_cannot_be_written_does_not_keep_what_ipvs_mode_left() {
     let (_, shared, proxier) = iptables_after_ipvs();
-    let mut kernel = proxier.into_kernel();
-    kernel.iptables().unwrap().sysctls = Box::new(ReadOnly(netfilter::FakeSysctls::default()));
-    let mut proxier = all_modes::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
+    let of_mode = shared.clone();
+    let kernel = proxier.into_kernel().with_iptables(move || {
+        let mut iptables = of_mode.iptables();
+        iptables.sysctls = Box::new(ReadOnly(host::FakeSysctls::default()));
+        iptables
+    });
+    let mut proxier = AnyModeProxier::new(&config(Mode::Iptables), kernel);
     for change in cluster() {
         proxier.change(SourceId(0), change);
     }

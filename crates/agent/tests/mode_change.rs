@@ -7,6 +7,8 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "support/any_proxier.rs"]
+mod any_proxier;
 #[path = "../../proxier/tests/support/host.rs"]
 mod host;
 #[path = "../../proxier/tests/support/senders.rs"]
@@ -20,19 +22,19 @@ mod support;
 #[path = "../../proxier/tests/support/tracer.rs"]
 mod tracer;
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kernlink_agent::all_modes::{AllModes, Config, Kernel, Mode, Operation, Plan, Proxier, Synced};
+use kernlink_agent::modes::{Config, Mode};
 use kernlink_conntrack::{Conntrack, Flow, Status, Tuple};
-use kernlink_iptables_restore::{
-    Family as TablesFamily, Iptables, Operation as RulesOperation, Restore, Save, Table,
-};
+use kernlink_iptables_restore::{Family as TablesFamily, Iptables, Save, Table};
 use kernlink_ipvs::{Ipvs, RealServer, RealServerKey, VirtualServerKey};
-use kernlink_proxier::netfilter::LocalDetection;
-use kernlink_proxier::plan::Step;
-use kernlink_proxier::{DataPath, iptables_mode, ipvs_mode};
+use kernlink_proxier::host::LocalDetection;
+use kernlink_proxier::iptables_mode::{self, IptablesMode};
+use kernlink_proxier::ipvs_mode;
 use kernlink_services::{
     Change, Family, Ingress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
 };
@@ -40,8 +42,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
+use crate::any_proxier::Did;
 use crate::senders::{named, packets, slices};
-use crate::shared_kernel::SharedKernel;
+use crate::shared_kernel::{Kernel, Proxier, SharedKernel, observed};
 use crate::support::clusters::service;
 use crate::tracer::{End, Packet, Served, Tracer};
 
@@ -59,7 +62,7 @@ fn config(mode: Mode, detection: &LocalDetection) -> Config {
             config.local_detection = detection.clone();
             config.into()
         }
-        Mode::Userspace => unreachable!("no test of this file is about userspace mode"),
+        Mode::Nftables | Mode::Userspace => unreachable!("the tests of this file are about the other modes"),
     }
 }
 
@@ -70,7 +73,7 @@ fn detection(detects: bool) -> LocalDetection {
 }
 
 fn proxier(config: &Config, kernel: Kernel, changes: &[Change]) -> Proxier {
-    let mut proxier = Proxier::new(config, kernel).unwrap();
+    let mut proxier = Proxier::new(config, kernel);
     for change in changes {
         proxier.change(SourceId(0), change.clone());
     }
@@ -80,7 +83,7 @@ fn proxier(config: &Config, kernel: Kernel, changes: &[Change]) -> Proxier {
     proxier
 }
 
-fn sync(proxier: &mut Proxier, now: Instant) -> Synced {
+fn sync(proxier: &mut Proxier, now: Instant) -> Did {
     let synced = proxier.sync(now).unwrap();
     assert!(synced.is_success(), "{synced}");
     synced
@@ -97,78 +100,21 @@ fn run(proxier: &mut Proxier, mut now: Instant, most: usize) -> Instant {
     now
 }
 
-/// Executes operations as a sync does. `observe` is called after each table that they commit, and at the end.
-fn execute(
-    kernel: &mut Kernel,
-    shared: &SharedKernel,
-    operations: &[&Operation],
-    mut observe: impl FnMut(Tracer),
-) {
-    shared.rules.fake().take_operations();
-    let mut tables = shared.rules.fake().clone();
-    let outcomes = AllModes::execute(kernel, operations);
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let executed = shared.rules.fake().take_operations();
-    let mut commits = Vec::new();
-    for operation in executed {
-        match operation {
-            RulesOperation::Restore(restore) => {
-                commits.extend(restore.tables().map(|(table, edits)| {
-                    let mut commit = Restore::new(restore.family);
-                    commit.table_mut(table).extend_from_slice(edits);
-                    RulesOperation::from(commit)
-                }));
-            }
-            other => commits.push(other),
-        }
-    }
-    // The last one is what the kernel has now.
-    commits.pop();
-    for commit in commits {
-        assert_eq!(tables.execute(&[commit]), [Ok(())]);
-        let apis = kernel.ipvs().unwrap();
-        let rules = std::mem::replace(&mut apis.rules, Box::new(tables.clone()));
-        observe(Tracer::of_kernel(apis));
-        apis.rules = rules;
-    }
-    observe(Tracer::of_kernel(kernel.ipvs().unwrap()));
-}
-
-/// Executes a plan step by step; writes that the tool receives together are one step, as in a sync. `observe` is called before the first step
-/// and after each table that a step commits.
-fn step_by_step(
+/// Syncs. `observe` is called after each operation, of which each table that one commits is one.
+fn sync_observed(
     proxier: &mut Proxier,
     shared: &SharedKernel,
-    plan: &Plan,
-    mut observe: impl FnMut(Tracer, usize),
-) {
-    observe(Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap()), 0);
-    let mut done = 0;
-    for phase in plan.phases() {
-        let mut rest = phase.steps.as_slice();
-        while !rest.is_empty() {
-            let joins = |step: &Step<AllModes>| {
-                let is_write = matches!(
-                    step.operation,
-                    Operation::Iptables(iptables_mode::Operation::Write(_))
-                );
-                is_write && step.needs.iter().all(|need| need.index() < done)
-            };
-            let count = rest.iter().take_while(|step| joins(step)).count().max(1);
-            let (together, after) = rest.split_at(count);
-            let operations: Vec<&Operation> = together.iter().map(|step| &step.operation).collect();
-            done += count;
-            rest = after;
-            execute(proxier.kernel_mut(), shared, &operations, |tracer| {
-                observe(tracer, done)
-            });
-        }
-    }
+    now: Instant,
+    observe: impl Fn(Tracer, &str) + 'static,
+) -> Did {
+    let kernel = shared.clone();
+    let observe = move |operation: &str| observe(Tracer::of_kernel(&mut kernel.ipvs()), operation);
+    observed(observe, || sync(proxier, now))
 }
 
 /// All rules, sets, virtual servers and addresses, without chains that stay: that of the kubelet, and built-in ones.
 fn state(proxier: &mut Proxier) -> BTreeSet<String> {
-    let kernel = proxier.kernel_mut().ipvs().unwrap();
+    let kernel = &mut proxier.ipvs();
     let mut lines: BTreeSet<String> = host::listed(kernel).into_iter().collect();
     for family in TablesFamily::ALL {
         for table in [Table::Nat, Table::Filter] {
@@ -281,7 +227,7 @@ fn has_virtual_source(tracer: &Tracer, packet: &Packet) -> bool {
 
 /// All real servers of virtual servers of TCP, with a packet of each sender.
 fn established(proxier: &mut Proxier) -> Vec<(VirtualServerKey, RealServer)> {
-    let listed = proxier.kernel_mut().ipvs().unwrap().ipvs.list_all().unwrap();
+    let listed = proxier.ipvs().ipvs.list_all().unwrap();
     let servers = listed
         .into_iter()
         .flat_map(|(server, real_servers)| real_servers.into_iter().map(move |real| (server.key, real)));
@@ -296,7 +242,6 @@ proptest! {
     fn from_ipvs_to_iptables_traffic_and_connections_continue_and_nothing_is_left(
         changes in cluster(),
         detects in any::<bool>(),
-        restarts in any::<bool>(),
     ) {
         let detection = detection(detects);
         let shared = SharedKernel::new();
@@ -307,29 +252,28 @@ proptest! {
         for (key, real) in &connections {
             shared.ipvs.connect(key, &real.key, 1);
         }
-        let first = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
+        let before = Rc::new(Tracer::of_kernel(&mut proxier.ipvs()));
+        let first = Tracer::of_kernel(&mut proxier.ipvs());
         let keys: BTreeSet<VirtualServerKey> = first.servers().copied().collect();
         let mut traffic = Traffic { tracers: vec![(first, "IPVS mode".to_owned())] };
         let iptables = config(Mode::Iptables, &detection);
-        if restarts {
-            proxier = self::proxier(&iptables, proxier.into_kernel(), &changes);
-        } else {
-            proxier.set_config(&iptables).unwrap();
-        }
+        proxier = self::proxier(&iptables, proxier.into_kernel(), &changes);
         let mut has_connections = true;
         for round in 0..20 {
-            let plan = proxier.plan(now).unwrap();
-            let mut between: Vec<(Tracer, String)> = Vec::new();
-            step_by_step(&mut proxier, &shared, &plan, |tracer, done| {
-                let continues = |(key, real): &(VirtualServerKey, RealServer)| {
-                    packets(key).iter().filter(|packet| first_serves(&traffic, packet)).all(|packet| tracer.continues(packet, real))
-                };
-                assert!(!has_connections || connections.iter().all(continues), "{done} of round {round}\n{plan}");
-                between.push((tracer, format!("after {done} steps of round {round}\n{plan}")));
-            });
-            traffic.tracers.extend(between);
+            let between: Rc<RefCell<Vec<(Tracer, String)>>> = Rc::default();
+            let of_observer = Rc::clone(&between);
+            let established = if has_connections { connections.clone() } else { Vec::new() };
+            let before = Rc::clone(&before);
             proxier.resync();
-            sync(&mut proxier, now);
+            sync_observed(&mut proxier, &shared, now, move |tracer, operation| {
+                let is_served = |packet: &&Packet| matches!(before.trace((*packet).clone()), End::Served(_));
+                let continues = |(key, real): &(VirtualServerKey, RealServer)| {
+                    packets(key).iter().filter(is_served).all(|packet| tracer.continues(packet, real))
+                };
+                assert!(established.iter().all(continues), "round {round}: {operation}");
+                of_observer.borrow_mut().push((tracer, format!("round {round}: after {operation}")));
+            });
+            traffic.tracers.append(&mut between.borrow_mut());
             now += Duration::from_secs(61);
             if round == 5 {
                 has_connections = false;
@@ -352,7 +296,6 @@ proptest! {
     fn from_iptables_to_ipvs_traffic_continues_and_nothing_is_left(
         changes in cluster(),
         detects in any::<bool>(),
-        restarts in any::<bool>(),
     ) {
         let detection = detection(detects);
         let shared = SharedKernel::new();
@@ -360,31 +303,27 @@ proptest! {
         let now = Instant::now();
         sync(&mut proxier, now);
         let ipvs = config(Mode::Ipvs, &detection);
-        if restarts {
-            proxier = self::proxier(&ipvs, proxier.into_kernel(), &changes);
-        } else {
-            proxier.set_config(&ipvs).unwrap();
-        }
-        let plan = proxier.plan(now).unwrap();
-        let mut traffic = Traffic { tracers: Vec::new() };
-        let mut kernel = proxier.into_kernel();
-        traffic.tracers.push((Tracer::of_kernel(kernel.ipvs().unwrap()), "iptables mode".to_owned()));
-        for (done, (_, step)) in plan.steps().enumerate() {
-            execute(&mut kernel, &shared, &[&step.operation], |tracer| {
-                traffic.tracers.push((tracer, format!("after {} steps\n{plan}", done + 1)));
-            });
-        }
+        let mut traffic = Traffic { tracers: vec![(Tracer::of_kernel(&mut proxier.ipvs()), "iptables mode".to_owned())] };
+        proxier = self::proxier(&ipvs, proxier.into_kernel(), &changes);
+        let between: Rc<RefCell<Vec<(Tracer, String)>>> = Rc::default();
+        let of_observer = Rc::clone(&between);
+        let first = sync_observed(&mut proxier, &shared, now, move |tracer, operation| {
+            of_observer.borrow_mut().push((tracer, format!("after {operation}")));
+        });
+        // The next sync, which is due at once, completes it.
+        prop_assert_eq!(first.next, Some(now));
+        let of_observer = Rc::clone(&between);
+        sync_observed(&mut proxier, &shared, now, move |tracer, operation| {
+            of_observer.borrow_mut().push((tracer, format!("in the second sync, after {operation}")));
+        });
+        traffic.tracers.append(&mut between.borrow_mut());
         let keys: BTreeSet<VirtualServerKey> = traffic.tracers.last().unwrap().0.servers().copied().collect();
         traffic.assert_uninterrupted(&keys);
-        let mut proxier = self::proxier(&ipvs, kernel, &changes);
+        let mut proxier = self::proxier(&ipvs, proxier.into_kernel(), &changes);
         let synced = sync(&mut proxier, now);
         prop_assert!(synced.plan.is_empty(), "{}", synced.plan);
         prop_assert_eq!(state(&mut proxier), state_of(Mode::Ipvs, &detection, &changes));
     }
-}
-
-fn first_serves(traffic: &Traffic, packet: &Packet) -> bool {
-    matches!(traffic.tracers[0].0.trace(packet.clone()), End::Served(_))
 }
 
 fn web() -> Vec<Change> {
@@ -417,7 +356,7 @@ fn changed() -> (SharedKernel, Proxier, Instant) {
     let now = Instant::now();
     sync(&mut proxier, now);
     shared.ipvs.connect(&key(80), &real(1), 1);
-    proxier.set_config(&config(Mode::Iptables, &detection)).unwrap();
+    proxier.restart(&config(Mode::Iptables, &detection));
     let synced = sync(&mut proxier, now);
     assert!(synced.next.is_some());
     (shared, proxier, now)
@@ -447,25 +386,27 @@ fn between_two_tables_source_ranges_admit_and_drop_the_same_clients() {
     let mut proxier = proxier(&config(Mode::Ipvs, &detection), shared.apis(), &changes);
     let now = Instant::now();
     sync(&mut proxier, now);
-    proxier.set_config(&config(Mode::Iptables, &detection)).unwrap();
-    let plan = proxier.plan(now).unwrap();
+    proxier.restart(&config(Mode::Iptables, &detection));
     let to_load_balancer = |source: &str| {
         let destination = "203.0.113.1:80".parse().unwrap();
         Packet::new(Some("eth0"), source.parse().unwrap(), destination, Protocol::Tcp)
     };
-    let mut states = 0;
-    step_by_step(&mut proxier, &shared, &plan, |tracer, done| {
+    let states = Rc::new(Cell::new(0));
+    let of_observer = Rc::clone(&states);
+    let synced = sync_observed(&mut proxier, &shared, now, move |tracer, operation| {
         let admitted = tracer.trace(to_load_balancer("198.51.100.7"));
         assert!(
             matches!(admitted, End::Served(_)),
-            "after {done} steps: {admitted}\n{plan}"
+            "after {operation}: {admitted}"
         );
         let other = tracer.trace(to_load_balancer("192.0.2.66"));
-        assert_eq!(other, End::Dropped, "after {done} steps\n{plan}");
-        states += 1;
+        assert_eq!(other, End::Dropped, "after {operation}");
+        let is_restore = operation.contains("tables-restore");
+        of_observer.set(of_observer.get() + usize::from(is_restore));
     });
     // Some steps commit two tables.
-    assert!(states > plan.len(), "{states}\n{plan}");
+    let restores = synced.plan.matches("tables-restore").count();
+    assert!(states.get() > restores, "{}\n{}", states.get(), synced.plan);
 }
 
 fn servers(shared: &SharedKernel) -> BTreeSet<VirtualServerKey> {
@@ -517,7 +458,7 @@ fn a_process_that_finds_ipvs_mode_removes_it_although_nothing_changes() {
 fn a_change_back_gives_the_real_servers_their_weights_again() {
     let (shared, mut proxier, now) = changed();
     let now = run(&mut proxier, now, 6);
-    proxier.set_config(&config(Mode::Ipvs, &detection(true))).unwrap();
+    proxier.restart(&config(Mode::Ipvs, &detection(true)));
     run(&mut proxier, now, 3);
     assert_eq!(servers(&shared), BTreeSet::from([key(80), key(53)]));
     assert_eq!(
@@ -539,7 +480,7 @@ fn connections_end_when_the_limit_has_passed() {
     let now = Instant::now();
     sync(&mut proxier, now);
     shared.ipvs.connect(&key(80), &real(1), 1);
-    proxier.set_config(&with_limit(Mode::Iptables)).unwrap();
+    proxier.restart(&with_limit(Mode::Iptables));
     let mut at = now;
     while at < now + Duration::from_secs(29) {
         assert!(servers(&shared).contains(&key(80)), "{:?}", at - now);
@@ -560,7 +501,11 @@ fn flow(source: &str, destination: &str, reply: &str) -> Flow {
 
 #[test]
 fn flows_of_ipvs_are_deleted_before_their_virtual_servers_and_translated_flows_stay() {
-    let (shared, mut proxier, now) = changed();
+    let shared = SharedKernel::new();
+    let detection = detection(true);
+    let mut proxier = proxier(&config(Mode::Ipvs, &detection), shared.apis(), &web());
+    let now = Instant::now();
+    sync(&mut proxier, now);
     let mut translated = flow("198.51.100.7:5001", "10.96.0.1:53", "10.244.1.3:8080");
     translated.status |= Status::DST_NAT;
     shared.conntrack.fake().insert(translated.clone()).unwrap();
@@ -569,7 +514,8 @@ fn flows_of_ipvs_are_deleted_before_their_virtual_servers_and_translated_flows_s
         .fake()
         .insert(flow("198.51.100.7:5000", "10.96.0.1:53", "10.244.1.1:8080"))
         .unwrap();
-    let synced = sync(&mut proxier, now + Duration::from_secs(2));
+    proxier.restart(&config(Mode::Iptables, &detection));
+    let synced = sync(&mut proxier, now);
     let text = synced.plan.to_string();
     let deleted = text
         .find("conntrack: delete the stale IPv4 UDP flows to 1 destination, except those")
@@ -610,7 +556,7 @@ fn nothing_is_removed_while_iptables_mode_does_not_work() {
     let mut proxier = proxier(&config(Mode::Ipvs, &detection), shared.apis(), &web());
     let mut now = Instant::now();
     sync(&mut proxier, now);
-    proxier.set_config(&config(Mode::Iptables, &detection)).unwrap();
+    proxier.restart(&config(Mode::Iptables, &detection));
     for _ in 0..3 {
         shared
             .rules
@@ -644,7 +590,7 @@ fn foreign_virtual_servers_and_a_set_that_a_foreign_rule_names_stay() {
     run(&mut proxier, now, 20);
     assert!(!shared.has_ipvs_link());
     assert_eq!(servers(&shared), BTreeSet::from([foreign]));
-    let sets = proxier.kernel_mut().ipvs().unwrap().sets.headers().unwrap();
+    let sets = proxier.ipvs().sets.headers().unwrap();
     let sets: Vec<String> = sets.iter().map(|header| header.set.name.to_string()).collect();
     assert_eq!(sets, ["KUBE-CLUSTER-IP"]);
 }
@@ -652,13 +598,22 @@ fn foreign_virtual_servers_and_a_set_that_a_foreign_rule_names_stay() {
 #[test]
 fn without_the_link_of_ipvs_mode_iptables_mode_opens_no_ipvs() {
     let shared = SharedKernel::new();
-    let mut iptables = iptables_mode::Kernel::fake();
-    iptables.rules = Box::new(shared.rules.clone());
-    iptables.links = Box::new(shared.links.clone());
+    let Config::Iptables(config) = config(Mode::Iptables, &detection(true)) else {
+        panic!("another mode");
+    };
     // Without the kernel APIs of IPVS mode: to open them here would fail or read this host.
-    let kernel = Kernel::new().with_iptables(iptables);
-    let mut proxier = proxier(&config(Mode::Iptables, &detection(true)), kernel, &web());
-    let synced = sync(&mut proxier, Instant::now());
+    let retiring =
+        ipvs_mode::retire::Retiring::new(ipvs_mode::Config::new(""), Box::new(shared.links.clone()));
+    let mut proxier =
+        any_proxier::proxier::<IptablesMode>(&config, shared.iptables(), vec![Box::new(retiring.unwrap())]);
+    for change in web() {
+        proxier.change(change);
+    }
+    for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+        proxier.change(Change::synced(kind));
+    }
+    let synced = proxier.sync(Instant::now());
+    assert!(synced.is_success(), "{synced}");
     assert!(
         synced
             .events

@@ -7,6 +7,8 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "support/any_proxier.rs"]
+mod any_proxier;
 #[path = "../../proxier/tests/support/senders.rs"]
 mod senders;
 #[path = "../../proxier/tests/support/shared_ipvs.rs"]
@@ -21,7 +23,7 @@ mod tracer;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use kernlink_agent::all_modes::{Config, Mode, Proxier};
+use kernlink_agent::modes::{Config, Mode};
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{
@@ -29,7 +31,7 @@ use kernlink_services::{
 };
 
 use crate::senders::{packets, slices};
-use crate::shared_kernel::SharedKernel;
+use crate::shared_kernel::{Proxier, SharedKernel};
 use crate::tracer::Tracer;
 
 /// The endpoints of the old and of the new Service.
@@ -48,7 +50,7 @@ fn config(mode: Mode) -> Config {
             config.conntrack.max_per_core = 0;
             config.into()
         }
-        Mode::Userspace => unreachable!("no test of this file is about userspace mode"),
+        Mode::Nftables | Mode::Userspace => unreachable!("the tests of this file are about the other modes"),
     }
 }
 
@@ -92,7 +94,7 @@ fn new() -> Vec<Change> {
 }
 
 fn proxier(mode: Mode) -> Proxier {
-    let mut proxier = Proxier::new(&config(mode), SharedKernel::new().apis()).unwrap();
+    let mut proxier = Proxier::new(&config(mode), SharedKernel::new().apis());
     for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
         proxier.change(SourceId(0), Change::synced(kind));
     }
@@ -120,7 +122,7 @@ fn frontends() -> [VirtualServerKey; 3] {
 /// Packets of all senders to a frontend end at this endpoint.
 #[track_caller]
 fn assert_served(proxier: &mut Proxier, frontend: &VirtualServerKey, endpoint: &str) {
-    let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
+    let tracer = Tracer::of_kernel(&mut proxier.ipvs());
     let packets = packets(frontend);
     assert!(packets.len() > 5, "{frontend}");
     for packet in packets {

@@ -6,6 +6,8 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "support/any_proxier.rs"]
+mod any_proxier;
 #[path = "../../proxier/tests/support/iptables_node.rs"]
 mod iptables_node;
 #[path = "../../proxier/tests/support/refusing_tables.rs"]
@@ -18,20 +20,17 @@ mod shared_kernel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kernlink_agent::all_modes::{self, Config, Mode};
+use kernlink_agent::modes::{Config, Mode};
 use kernlink_iptables_restore::{
     Edit, Error as RulesError, Fake, Iptables, Operation as RulesOperation, Restore, Ruleset, Save, Table,
 };
-use kernlink_proxier::iptables_mode;
-use kernlink_proxier::ipvs_mode;
-use kernlink_services::{Change, Family, ObjectChange};
+use kernlink_services::{Change, Family, Kind, ObjectChange};
 
 use crate::iptables_node::{
-    FOREIGN, SOURCE, change_endpoints, deliver, deliver_numbered, filled, proxier_on, saved, service, slice,
-    sync,
+    FOREIGN, SOURCE, change_endpoints, deliver_numbered, filled, proxier_on, saved, service, slice, sync,
 };
 use crate::refusing_tables::{Behaviour, Rules, kernel_with};
-use crate::shared_kernel::{Shared, SharedKernel};
+use crate::shared_kernel::{Kernel, Proxier, Shared, SharedKernel};
 
 /// Tables of which `nat` cannot be printed.
 fn unreadable(ipv4: &str) -> Fake {
@@ -210,17 +209,19 @@ impl Iptables for NoIpv6 {
     }
 }
 
-fn without_ipv6() -> (SharedKernel, all_modes::Kernel) {
+fn without_ipv6() -> (SharedKernel, Kernel) {
     let shared = SharedKernel::new();
-    let mut iptables = iptables_mode::Kernel::fake();
-    iptables.rules = Box::new(NoIpv6(shared.rules.clone()));
-    iptables.links = Box::new(shared.links.clone());
-    let mut ipvs = ipvs_mode::Kernel::fake();
-    ipvs.ipvs = Box::new(shared.ipvs.clone());
-    ipvs.rules = Box::new(NoIpv6(shared.rules.clone()));
-    ipvs.links = Box::new(shared.links.clone());
-    ipvs.conntrack = Box::new(shared.conntrack.clone());
-    let kernel = all_modes::Kernel::new().with_ipvs(ipvs).with_iptables(iptables);
+    let (of_ipvs, of_iptables) = (shared.clone(), shared.clone());
+    let kernel = shared.apis().with_ipvs(move || {
+        let mut ipvs = of_ipvs.ipvs();
+        ipvs.rules = Box::new(NoIpv6(of_ipvs.rules.clone()));
+        ipvs
+    });
+    let kernel = kernel.with_iptables(move || {
+        let mut iptables = of_iptables.iptables();
+        iptables.rules = Box::new(NoIpv6(of_iptables.rules.clone()));
+        iptables
+    });
     (shared, kernel)
 }
 
@@ -229,7 +230,9 @@ fn config(mode: Mode) -> Config {
     match &mut config {
         Config::Ipvs(config) => config.conntrack.max_per_core = 0,
         Config::Iptables(config) => config.conntrack.max_per_core = 0,
-        Config::Userspace(_) => unreachable!("no test of this file is about userspace mode"),
+        Config::Nftables(_) | Config::Userspace(_) => {
+            unreachable!("the tests of this file are about the other modes")
+        }
     }
     config
 }
@@ -237,11 +240,18 @@ fn config(mode: Mode) -> Config {
 #[test]
 fn a_host_without_ip6tables_serves_ipv4_and_the_other_mode_is_removed() {
     let (shared, kernel) = without_ipv6();
-    let mut proxier = all_modes::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
-    deliver(&mut proxier, vec![service(1)], vec![slice(1, &[1])]);
+    let mut proxier = Proxier::new(&config(Mode::Ipvs), kernel);
+    let mut changes = vec![
+        Change::Services(ObjectChange::ReplaceAll(vec![service(1)])),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(vec![slice(1, &[1])])),
+    ];
+    changes.extend([Kind::Service, Kind::EndpointSlice].map(Change::synced));
+    for change in changes {
+        proxier.change(SOURCE, change);
+    }
     let mut now = Instant::now();
     proxier.sync(now).unwrap();
-    proxier.set_config(&config(Mode::Iptables)).unwrap();
+    proxier.restart(&config(Mode::Iptables));
     for _ in 0..20 {
         let synced = proxier.sync(now).unwrap();
         assert!(synced.is_success(), "{synced}");

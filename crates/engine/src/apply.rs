@@ -1,16 +1,16 @@
 //! Executing a plan.
 
-use crate::data_path::DataPath;
-use crate::plan::{Plan, Step, StepId};
+use crate::data_path::{DataPath, PlanOf, ReportOf, StepOf};
+use crate::plan::{Step, StepId};
 use crate::report::{Outcome, Report};
 
-/// Executes a plan and records each step that was done in the state.
+/// Executes a plan and records each step that was done in the data path.
 ///
 /// A step is tried if the steps that it needs were done; otherwise it is skipped. The steps of a phase are executed in one batch, in
 /// order. A step that needs another step of the batch begins a new batch.
-pub(crate) fn apply<M: DataPath>(plan: &Plan<M>, kernel: &mut M::Kernel, state: &mut M::State) -> Report<M> {
-    let mut outcomes: Vec<Outcome<M>> = Vec::with_capacity(plan.len());
-    let mut batch: Vec<(usize, &Step<M>)> = Vec::new();
+pub(crate) fn apply<M: DataPath>(plan: &PlanOf<M>, kernel: &mut M::Kernel, data_path: &mut M) -> ReportOf<M> {
+    let mut outcomes: Vec<Outcome<M::Error>> = Vec::with_capacity(plan.len());
+    let mut batch: Vec<(usize, &StepOf<M>)> = Vec::new();
     let mut index = 0;
     for phase in plan.phases() {
         for step in &phase.steps {
@@ -19,7 +19,7 @@ pub(crate) fn apply<M: DataPath>(plan: &Plan<M>, kernel: &mut M::Kernel, state: 
                 needs.any(|need| need.index() >= *first)
             });
             if needs_batch {
-                execute(&mut batch, kernel, state, &mut outcomes);
+                execute(&mut batch, kernel, data_path, &mut outcomes);
             }
             match missing(step, &outcomes) {
                 Some(dependency) => outcomes.push(Outcome::Skipped { dependency }),
@@ -31,13 +31,13 @@ pub(crate) fn apply<M: DataPath>(plan: &Plan<M>, kernel: &mut M::Kernel, state: 
             }
             index += 1;
         }
-        execute(&mut batch, kernel, state, &mut outcomes);
+        execute(&mut batch, kernel, data_path, &mut outcomes);
     }
     Report::new(outcomes)
 }
 
 /// The first step that this one needs and that was not done.
-fn missing<M: DataPath>(step: &Step<M>, outcomes: &[Outcome<M>]) -> Option<StepId> {
+fn missing<K, O, E>(step: &Step<K, O>, outcomes: &[Outcome<E>]) -> Option<StepId> {
     let is_done = |id: &StepId| matches!(outcomes.get(id.index()), Some(Outcome::Done));
     let missing = step.needs.iter().find(|id| !is_done(id));
     let missing_any = || {
@@ -48,10 +48,10 @@ fn missing<M: DataPath>(step: &Step<M>, outcomes: &[Outcome<M>]) -> Option<StepI
 }
 
 fn execute<M: DataPath>(
-    batch: &mut Vec<(usize, &Step<M>)>,
+    batch: &mut Vec<(usize, &StepOf<M>)>,
     kernel: &mut M::Kernel,
-    state: &mut M::State,
-    outcomes: &mut [Outcome<M>],
+    data_path: &mut M,
+    outcomes: &mut [Outcome<M::Error>],
 ) {
     if batch.is_empty() {
         return;
@@ -61,11 +61,11 @@ fn execute<M: DataPath>(
     for (index, step) in batch.drain(..) {
         let outcome = match results.next() {
             Some(Ok(())) => {
-                M::record(state, &step.operation);
+                data_path.record(&step.operation);
                 Outcome::Done
             }
             Some(Err(error)) => {
-                M::record_failure(state, &step.operation, &error);
+                data_path.record_failure(&step.operation, &error);
                 Outcome::Failed(error)
             }
             None => Outcome::Failed(M::outcome_missing()),

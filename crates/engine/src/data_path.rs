@@ -1,21 +1,26 @@
 //! What a data path provides: how arbitrated frontends become kernel objects.
 //!
-//! A data path is a folder of its own and a marker type that implements [`DataPath`]. [`Proxier`](crate::Proxier) does what
+//! A data path is a type that implements [`DataPath`]: its tables of desired and observed kernel objects. [`Proxier`](crate::Proxier) does what
 //! all data paths need: it holds the Services, decides when the kernel is read, orders and executes plans, and retries failed operations.
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernlink_services::{
     Changes, Config, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services,
 };
 
-use crate::error::InvalidConfig;
-use crate::plan::{PlanBuilder, StepTypes};
+pub use crate::class::Class;
+use crate::error::{InvalidConfig, SyncError};
+use crate::pace::Pace;
+use crate::plan::{Plan, PlanBuilder, Step};
+use crate::report::Report;
+use crate::retire::{Interim, Name};
 use crate::schedule::Intervals;
+use crate::synced::Synced;
 
-/// A data path. All functions take its state and its kernel APIs as arguments; the implementing type is a marker without data.
+/// A data path: its tables of desired and observed kernel objects. The kernel APIs are arguments.
 ///
 /// # Order of calls
 ///
@@ -30,7 +35,7 @@ use crate::schedule::Intervals;
 /// 3. [`compile`](Self::compile), also if nothing changed. [`is_dirty`](Self::is_dirty) for objects of failed operations: if the outcome of one
 ///    is unknown and its object is dirty, `set_dirty` and `observe_keys`.
 /// 4. [`plan`](Self::plan).
-/// 5. [`undone`](Self::undone) for each step, and `is_dirty` for objects of failed operations.
+/// 5. [`reverted`](Self::reverted) for each step, and `is_dirty` for objects of failed operations.
 /// 6. For each phase [`execute`](Self::execute), then for each of its operations [`record`](Self::record), or
 ///    [`record_failure`](Self::record_failure).
 /// 7. [`clear_dirty`](Self::clear_dirty), [`next`](Self::next), [`draining`](Self::draining), [`unread`](Self::unread).
@@ -46,7 +51,7 @@ use crate::schedule::Intervals;
 ///
 /// Only `execute` changes the kernel. Desired values are changed by `compile` and `set_config`; observed values by `observe`,
 /// `observe_families`, `observe_keys`, `recheck`, `record` and `record_failure`. An object becomes dirty by `set_dirty`, by a listing, by a
-/// difference that `recheck` finds, and by a change of its desired value, and clean by `clear_dirty` only. `plan` may keep in the state what
+/// difference that `recheck` finds, and by a change of its desired value, and clean by `clear_dirty` only. `plan` may keep in the data path what
 /// later functions need of it, but the next call of `plan` must add the same steps again.
 ///
 /// An error of `observe`, `observe_keys` or `recheck` ends the sync: the next one calls `observe`.
@@ -63,13 +68,11 @@ use crate::schedule::Intervals;
 /// # Contract
 ///
 /// The module `contract` (feature `fake`) tests all of this on a fake kernel.
-pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'static {
+pub trait DataPath: Debug + Send + Sized + 'static {
     /// Its configuration.
     type Config: Clone + Debug + PartialEq + Send;
     /// The kernel APIs that it programs.
     type Kernel: Send;
-    /// Its tables of desired and observed kernel objects.
-    type State: Debug + Send;
     /// Identifies a kernel object of any kind.
     type Key: Clone + Debug + Display + Hash + Ord + Send;
     /// A change of a kernel object, with every value that its execution needs. Prints as a command.
@@ -96,30 +99,39 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
         None
     }
 
-    /// The state before Services and kernel were read.
-    fn new_state(config: &Self::Config) -> Self::State;
+    /// The pace of transactions with the present configuration, for the [`Schedule`](crate::Schedule) of a [`Runner`](crate::Runner). Default:
+    /// none, so that no two syncs start within the shortest interval.
+    fn pace(&self) -> Option<Pace> {
+        None
+    }
+
+    /// The time that the standard tool needs to list the owned objects, about. While changes do not end, a schedule with a
+    /// [pace](Self::pace) has pauses of this length. Called after every sync: the cost must not depend on the number of Services. Default:
+    /// zero.
+    fn listing_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// A data path before Services and kernel were read.
+    fn new(config: &Self::Config) -> Self;
 
     /// Replaces the configuration. The next sync calls [`observe`](Self::observe), which makes all objects dirty, and
     /// [`compile`](Self::compile).
-    fn set_config(state: &mut Self::State, config: &Self::Config);
+    fn set_config(&mut self, config: &Self::Config);
 
     /// Reads everything that a plan depends on, except what [`observe_families`](Self::observe_families) reads, and makes all objects dirty.
     /// Returns an event for each thing that could not be read but does not prevent a plan.
     ///
     /// # Errors
     /// What prevents a plan.
-    fn observe(state: &mut Self::State, kernel: &mut Self::Kernel) -> Result<Vec<Event>, Self::Error>;
+    fn observe(&mut self, kernel: &mut Self::Kernel) -> Result<Vec<Event>, Self::Error>;
 
     /// Reads what concerns one family alone and is costly to read, such as tables, and makes it dirty. Called after
     /// [`observe`](Self::observe), once for each family: for all families together, or for those of the
     /// [first Services](Self::first_services) before the first plan, and for the others before the second one. It may be called on another
     /// thread than the others, which is in the same network namespace. A plan must not contain steps that depend on what was not read.
     /// Returns events as [`observe`](Self::observe). Default: nothing, for data paths that read everything in `observe`.
-    fn observe_families(
-        _state: &mut Self::State,
-        _kernel: &mut Self::Kernel,
-        _families: &[Family],
-    ) -> Vec<Event> {
+    fn observe_families(&mut self, _kernel: &mut Self::Kernel, _families: &[Family]) -> Vec<Event> {
         Vec::new()
     }
 
@@ -127,14 +139,10 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     ///
     /// # Errors
     /// What could not be read.
-    fn observe_keys(
-        state: &mut Self::State,
-        kernel: &mut Self::Kernel,
-        keys: &[Self::Key],
-    ) -> Result<(), Self::Error>;
+    fn observe_keys(&mut self, kernel: &mut Self::Kernel, keys: &[Self::Key]) -> Result<(), Self::Error>;
 
     /// Whether an object is recorded as existing. Only such objects are read by [`recheck`](Self::recheck). Default: all are.
-    fn is_observed(_state: &Self::State, _key: &Self::Key) -> bool {
+    fn is_observed(&self, _key: &Self::Key) -> bool {
         true
     }
 
@@ -145,44 +153,44 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// # Errors
     /// What could not be read.
     fn recheck(
-        state: &mut Self::State,
+        &mut self,
         kernel: &mut Self::Kernel,
         keys: &[Self::Key],
     ) -> Result<Vec<Self::Key>, Self::Error> {
-        Self::observe_keys(state, kernel, keys)?;
+        self.observe_keys(kernel, keys)?;
         for key in keys {
-            Self::set_dirty(state, key);
+            self.set_dirty(key);
         }
         Ok(Vec::new())
     }
 
     /// The object that a step with this key repairs, if the last [`observe`](Self::observe) found it changed or removed by another program:
     /// its observed value was not the recorded one. Called after a plan was made, before [`clear_dirty`](Self::clear_dirty). Default: none.
-    fn undone(_state: &Self::State, _key: &Self::Key) -> Option<Self::Key> {
+    fn reverted(&self, _key: &Self::Key) -> Option<Self::Key> {
         None
     }
 
     /// Sets the time of the plan or sync that begins, before anything else is done for it.
-    fn set_time(_state: &mut Self::State, _now: Instant) {}
+    fn set_time(&mut self, _now: Instant) {}
 
     /// The objects that must be read again at a time although no operation on them failed. They are made dirty.
-    fn due(_state: &Self::State, _now: Instant) -> Vec<Self::Key> {
+    fn due(&self, _now: Instant) -> Vec<Self::Key> {
         Vec::new()
     }
 
     /// The earliest time at which [`due`](Self::due) returns an object or [`needs_listing`](Self::needs_listing) is true, after a sync.
-    fn next(_state: &Self::State) -> Option<Instant> {
+    fn next(&self) -> Option<Instant> {
         None
     }
 
     /// Whether the whole kernel is to be read again, because a part of it could not be read. Default: no.
-    fn needs_listing(_state: &Self::State, _now: Instant) -> bool {
+    fn needs_listing(&self, _now: Instant) -> bool {
         false
     }
 
     /// The kinds of objects that could not be read, each once. As long as there is one that [all Services depend on](Class::is_shared), its
     /// family counts as not synced. Default: none.
-    fn unread(_state: &Self::State) -> Vec<Class> {
+    fn unread(&self) -> Vec<Class> {
         Vec::new()
     }
 
@@ -192,36 +200,36 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     }
 
     /// The number of endpoints that were removed and are still in the kernel until their connections end.
-    fn draining(_state: &Self::State) -> usize {
+    fn draining(&self) -> usize {
         0
     }
 
     /// The addresses of this node's interfaces as last read, without those that the data path bound. Node ports are served at these
     /// addresses; without any there are no frontends for node ports.
-    fn interface_addresses(state: &Self::State) -> Vec<InterfaceAddress>;
+    fn interface_addresses(&self) -> Vec<InterfaceAddress>;
 
     /// The Services that the next sync programs completely before all others. Must be empty if the kernel contains objects of the data path,
     /// or of another one that serves: a plan for a part of the Services removes what only the others need. Called after
     /// [`observe`](Self::observe), and again after [`observe_families`](Self::observe_families) read what concerns the families of these
     /// Services: if it is empty then, there is one plan for all Services. Default: none.
-    fn first_services(_state: &Self::State) -> &[ObjectName] {
+    fn first_services(&self) -> &[ObjectName] {
         &[]
     }
 
     /// Brings the desired objects up to date with changes of the Services. Returns new events. The first changes name everything. A
     /// frontend in `changes` may be new, changed, or gone; [`Services::frontend`] returns `None` for
     /// one that is gone.
-    fn compile(state: &mut Self::State, services: &Services, changes: &Changes) -> Vec<Event>;
+    fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event>;
 
     /// Makes an object dirty: the next plan compares it.
-    fn set_dirty(state: &mut Self::State, key: &Self::Key);
+    fn set_dirty(&mut self, key: &Self::Key);
 
     /// Whether an object is dirty.
-    fn is_dirty(state: &Self::State, key: &Self::Key) -> bool;
+    fn is_dirty(&self, key: &Self::Key) -> bool;
 
     /// Compares the dirty objects and adds the steps that make the observed values equal to the desired ones. The objects stay dirty: a
     /// plan that is only printed calls this too.
-    fn plan(state: &mut Self::State, plan: &mut PlanBuilder<'_, Self>);
+    fn plan(&mut self, plan: &mut BuilderOf<'_, Self>);
 
     /// Executes operations in order and returns one outcome for each, in order. One that fails does not stop those after it.
     fn execute(kernel: &mut Self::Kernel, operations: &[&Self::Operation]) -> Vec<Result<(), Self::Error>>;
@@ -233,44 +241,52 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// is due, also if nothing needs the operation any more.
     fn is_outcome_unknown(error: &Self::Error) -> bool;
 
-    /// Whether a frontend of a Service is served: everything that it needs is in place, as last read or written. What another mode left is
-    /// removed for such frontends, and for those that no Service has any more. Reads the tables; the cost does not depend on their size.
+    /// Whether a frontend of a Service is served: everything that it needs is in place, as last read or written. What a [retiring
+    /// mode](crate::handover) left is removed for such frontends, and for those that no Service has any more. Reads the tables; the cost does not depend on their size.
     /// Default: no.
-    fn serves(_state: &Self::State, _frontend: &FrontendKey, _service: &ObjectName) -> bool {
+    fn serves(&self, _frontend: &FrontendKey, _service: &ObjectName) -> bool {
         false
     }
 
+    /// Whether the data path has an object with this name too, such as a chain, so that a [retiring mode](crate::handover) does not remove it.
+    /// Default: no.
+    fn keeps(&self, _name: &Name<'_>) -> bool {
+        false
+    }
+
+    /// Sets the rules that chains of the data path must have on top as long as a [retiring mode](crate::handover) needs them: all of
+    /// them, each time that there are others. Those for chains that it does not [keep](Self::keeps) are not for it. If rules are missing that
+    /// were set before, the next plan writes the chain without them. Called before [`plan`](Self::plan). Default: there are no such chains.
+    fn set_interim(&mut self, _interim: &[Interim]) {}
+
     /// Records in the observed objects that an operation was done.
-    fn record(state: &mut Self::State, operation: &Self::Operation);
+    fn record(&mut self, operation: &Self::Operation);
 
     /// Records that an operation failed. Default: the retry alone matters.
-    fn record_failure(_state: &mut Self::State, _operation: &Self::Operation, _error: &Self::Error) {}
+    fn record_failure(&mut self, _operation: &Self::Operation, _error: &Self::Error) {}
 
     /// Makes all objects clean, after a plan compared the dirty ones. Failed operations are retried from the records of
     /// [`Proxier`](crate::Proxier).
-    fn clear_dirty(state: &mut Self::State);
+    fn clear_dirty(&mut self);
 
     /// What an object is, for counts of operations and failures.
     fn class(key: &Self::Key) -> Class;
 
     /// The numbers of the desired objects. Called after every sync: the cost must not depend on the number of Services.
-    fn totals(state: &Self::State) -> Self::Totals;
+    fn totals(&self) -> Self::Totals;
 }
 
-impl<M: DataPath> StepTypes for M {
-    type Key = <M as DataPath>::Key;
-    type Operation = <M as DataPath>::Operation;
-    type Phase = <M as DataPath>::Phase;
-}
-
-/// What a kernel object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Class {
-    /// The kind, in lower case with underscores: a label of metrics.
-    pub kind: &'static str,
-    /// The family that it is for. `None`: all families.
-    pub family: Option<Family>,
-    /// Whether all Services of the family depend on it, such as the rules. As long as an operation on such an object fails, the family
-    /// counts as not synced.
-    pub is_shared: bool,
-}
+/// A plan of a data path.
+pub type PlanOf<M> = Plan<<M as DataPath>::Key, <M as DataPath>::Operation, <M as DataPath>::Phase>;
+/// A step of a plan of a data path.
+pub type StepOf<M> = Step<<M as DataPath>::Key, <M as DataPath>::Operation>;
+/// What collects the steps of a plan of a data path.
+pub type BuilderOf<'a, M> =
+    PlanBuilder<'a, <M as DataPath>::Key, <M as DataPath>::Operation, <M as DataPath>::Phase>;
+/// The outcomes of a plan of a data path.
+pub type ReportOf<M> = Report<<M as DataPath>::Error>;
+/// What a sync of a data path did.
+pub type SyncedOf<M> =
+    Synced<<M as DataPath>::Key, <M as DataPath>::Operation, <M as DataPath>::Phase, <M as DataPath>::Error>;
+/// Why a sync of a data path did nothing.
+pub type SyncErrorOf<M> = SyncError<<M as DataPath>::Error>;

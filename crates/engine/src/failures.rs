@@ -9,9 +9,10 @@ use kernlink_base::ErrorChain;
 use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Event, Reason};
 
-use crate::data_path::{Class, DataPath};
-use crate::plan::{Plan, Step, Subject};
-use crate::report::{Outcome, Report};
+use crate::data_path::{Class, DataPath, PlanOf, ReportOf, StepOf};
+use crate::plan::Subject;
+use crate::report::Outcome;
+use crate::solved::{OPERATION_FAILED, solved_event};
 
 /// The objects whose operations fail, by cause. Each attempt that fails for the same cause is not reported again.
 #[derive(Clone, Debug)]
@@ -52,8 +53,8 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
     /// Records the outcomes of a plan. `has_failed` returns whether an operation on a key still fails. Returns the events.
     pub(crate) fn update<M: DataPath<Key = K>>(
         &mut self,
-        plan: &Plan<M>,
-        report: &Report<M>,
+        plan: &PlanOf<M>,
+        report: &ReportOf<M>,
         has_failed: impl Fn(&K) -> bool,
     ) -> Vec<Event> {
         if self.causes.is_empty() && report.is_success() {
@@ -87,7 +88,7 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
 
     fn add<'a, M: DataPath<Key = K>>(
         &mut self,
-        step: &'a Step<M>,
+        step: &'a StepOf<M>,
         error: &M::Error,
         new: &mut BTreeMap<Cause, New<'a>>,
     ) {
@@ -142,11 +143,6 @@ fn text(operation: &str, error: &(dyn Error + 'static)) -> String {
 /// The longest command or error in an event, in bytes: tools may quote their input.
 const MAX_TEXT: usize = 1_000;
 
-/// The code of the event about operations that failed for one cause ([`Reason::DataPath`]).
-pub const OPERATION_FAILED: &str = "OperationFailed";
-/// The code of the event that what another one reported is not true any more.
-pub const SOLVED: &str = "Solved";
-
 impl New<'_> {
     fn event(self) -> Event {
         let mut text = self.text;
@@ -187,15 +183,6 @@ fn remove(reported: &mut BTreeMap<Cause, Reported>, cause: &Cause) -> Option<Eve
         return None;
     }
     reported.remove(cause).map(|reported| reported.event)
-}
-
-/// The event that what another one reported is not true any more.
-pub(crate) fn solved_event(event: Event) -> Event {
-    let text = format!("solved, or no longer needed: {}", event.reason);
-    Event {
-        reason: Reason::DataPath { code: SOLVED, text },
-        ..event
-    }
 }
 
 /// The innermost error.

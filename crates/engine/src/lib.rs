@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
 mod apply;
+mod attempts;
 pub mod broadcast;
+mod class;
 #[cfg(feature = "fake")]
 pub mod contract;
 pub mod data_path;
@@ -9,21 +11,27 @@ pub mod durations;
 pub mod error;
 mod failures;
 mod first;
+pub mod handover;
 #[cfg(feature = "health")]
 pub mod health;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod one_table;
 pub mod overlap;
+pub mod pace;
 pub mod plan;
 pub mod proxier;
 pub mod report;
 pub mod retire;
 pub mod retry;
+mod reverted;
 pub mod runner;
 pub mod schedule;
+mod solved;
+mod stale_flows;
 pub mod status;
+mod synced;
 pub mod table;
-mod undone;
 pub mod unreadable;
 
 pub use kernlink_base::Backoff;
@@ -37,10 +45,14 @@ pub use self::broadcast::Subscription;
 pub use self::data_path::DataPath;
 pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
-pub use self::failures::{OPERATION_FAILED, SOLVED};
+pub use self::one_table::{Objects, OneTable};
+pub use self::pace::Pace;
 pub use self::plan::{Plan, Subject};
-pub use self::proxier::{Cost, Proxier, Synced};
+pub use self::proxier::{Cost, Proxier};
 pub use self::report::{Counts, Outcome, Report};
 pub use self::runner::Runner;
 pub use self::schedule::{Intervals, Schedule};
+pub use self::solved::{OPERATION_FAILED, SOLVED};
+pub use self::stale_flows::StaleFlows;
 pub use self::status::Status;
+pub use self::synced::Synced;

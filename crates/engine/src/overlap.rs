@@ -3,18 +3,18 @@
 use std::panic::resume_unwind;
 use std::thread;
 
-/// Does `there` on a thread of its own while this one does `here`; one after the other if no thread can be started. The thread is in the
+/// Runs `background` on a scoped thread while `foreground` runs here; one after the other if no thread can be started. The thread is in the
 /// network namespace of the calling one. A panic of either is one of the caller.
-pub fn at_once<A: Send, B>(mut there: impl FnMut() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
+pub fn join<A: Send, B>(mut background: impl FnMut() -> A + Send, foreground: impl FnOnce() -> B) -> (A, B) {
     let (done, here) = thread::scope(|scope| {
-        let started = thread::Builder::new().spawn_scoped(scope, &mut there);
-        let here = here();
+        let started = thread::Builder::new().spawn_scoped(scope, &mut background);
+        let here = foreground();
         let done = started
             .ok()
             .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         (done, here)
     });
-    (done.unwrap_or_else(there), here)
+    (done.unwrap_or_else(background), here)
 }
 
 #[cfg(test)]
@@ -36,6 +36,6 @@ mod tests {
             to_there.send(10).unwrap();
             from_there.recv().unwrap() + 1
         };
-        assert_eq!(at_once(there, here), (11, 2));
+        assert_eq!(join(there, here), (11, 2));
     }
 }

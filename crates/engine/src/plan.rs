@@ -1,23 +1,13 @@
 //! The steps that bring the kernel to the desired state, in phases. A plan is plain data. It prints as the equivalent commands.
 
-use std::collections::BTreeSet;
-use std::fmt::{self, Debug, Display};
-use std::hash::Hash;
-use std::marker::PhantomData;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::{self, Display};
+use std::hash::{BuildHasher, Hash};
 
+use foldhash::quality::RandomState;
 use kernlink_services::ObjectName;
 
-use crate::retry::Failures;
-
-/// What the steps of a plan consist of. Every [`DataPath`](crate::DataPath) has it.
-pub trait StepTypes: 'static {
-    /// Identifies the object that a step changes.
-    type Key: Clone + Debug + Display + Hash + Ord + Send;
-    /// What a step does. Prints as a command.
-    type Operation: Clone + Debug + Display + PartialEq + Send;
-    /// A phase of a plan.
-    type Phase: Copy + Debug + Display + Ord + Send;
-}
+use crate::retry::Retries;
 
 /// What a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,29 +50,29 @@ impl fmt::Display for Subject {
 
 /// Phases in the order in which they are executed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan<M: StepTypes> {
-    phases: Vec<Phase<M>>,
+pub struct Plan<K, O, P> {
+    phases: Vec<Phase<K, O, P>>,
     steps: usize,
 }
 
 /// The steps of one phase.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Phase<M: StepTypes> {
+pub struct Phase<K, O, P> {
     /// Which phase it is.
-    pub kind: M::Phase,
+    pub kind: P,
     /// Its steps, in order; never empty.
-    pub steps: Vec<Step<M>>,
+    pub steps: Vec<Step<K, O>>,
 }
 
 /// One operation, with every value that its execution needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step<M: StepTypes> {
+pub struct Step<K, O> {
     /// The kernel object that it changes.
-    pub key: M::Key,
+    pub key: K,
     /// What it is for.
     pub subject: Subject,
     /// What to do.
-    pub operation: M::Operation,
+    pub operation: O,
     /// Earlier steps. The step is skipped unless all of them were done.
     pub needs: Vec<StepId>,
     /// Earlier steps. The step is skipped unless at least one of them was done. Empty: no such condition.
@@ -96,11 +86,6 @@ pub struct StepId(usize);
 impl StepId {
     pub(crate) fn at(index: usize) -> Self {
         StepId(index)
-    }
-
-    /// The position of the same step if so many steps precede the plan.
-    pub(crate) fn after(self, steps: usize) -> Self {
-        StepId(self.0 + steps)
     }
 
     /// The position, counted through all phases from 0.
@@ -117,7 +102,7 @@ impl fmt::Display for StepId {
     }
 }
 
-impl<M: StepTypes> Default for Plan<M> {
+impl<K, O, P> Default for Plan<K, O, P> {
     fn default() -> Self {
         Self {
             phases: Vec::new(),
@@ -126,15 +111,15 @@ impl<M: StepTypes> Default for Plan<M> {
     }
 }
 
-impl<M: StepTypes> Plan<M> {
+impl<K, O, P> Plan<K, O, P> {
     /// The phases in the order of execution, each at most once.
     #[must_use]
-    pub fn phases(&self) -> &[Phase<M>] {
+    pub fn phases(&self) -> &[Phase<K, O, P>] {
         &self.phases
     }
 
     /// All steps with their positions.
-    pub fn steps(&self) -> impl Iterator<Item = (StepId, &Step<M>)> {
+    pub fn steps(&self) -> impl Iterator<Item = (StepId, &Step<K, O>)> {
         let steps = self.phases.iter().flat_map(|phase| &phase.steps);
         steps.enumerate().map(|(index, step)| (StepId(index), step))
     }
@@ -152,7 +137,7 @@ impl<M: StepTypes> Plan<M> {
     }
 }
 
-impl<M: StepTypes> fmt::Display for Plan<M> {
+impl<K, O: Display, P: Display> fmt::Display for Plan<K, O, P> {
     /// A heading for each phase, and for each step its number and the equivalent command.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut index = 0;
@@ -216,37 +201,86 @@ impl<K> Needs<K> {
 
 /// A plan, and the keys whose steps were left out of it.
 #[derive(Debug)]
-pub(crate) struct Built<M: StepTypes> {
-    pub(crate) plan: Plan<M>,
+pub(crate) struct Built<K, O, P> {
+    pub(crate) plan: Plan<K, O, P>,
     /// For each step that was left out: the key that it waits for, and its own.
-    pub(crate) waiting: Vec<(M::Key, M::Key)>,
+    pub(crate) waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
-    pub(crate) needed: BTreeSet<M::Key>,
+    pub(crate) needed: BTreeSet<K>,
 }
 
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
-pub struct PlanBuilder<'a, M: StepTypes> {
-    retries: &'a dyn Failures<M::Key, M::Operation>,
-    steps: Vec<(M::Phase, Step<M>)>,
-    waiting: Vec<(M::Key, M::Key)>,
+pub struct PlanBuilder<'a, K, O, P> {
+    retries: &'a Retries<K, O>,
+    steps: Vec<(P, Step<K, O>)>,
+    waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
-    needed: BTreeSet<M::Key>,
+    needed: BTreeSet<K>,
+    index: Index<K>,
 }
 
-impl<'a, M: StepTypes> PlanBuilder<'a, M> {
-    pub(crate) fn new(retries: &'a dyn Failures<M::Key, M::Operation>) -> Self {
+/// The steps of each key.
+#[derive(Debug)]
+struct Index<K> {
+    hasher: RandomState,
+    /// By the hash of a key, its last step, or that of another key with this hash. The keys are in the steps.
+    last: HashMap<u64, usize, RandomState>,
+    /// For each step, the one before it with the same hash.
+    before: Vec<Option<usize>>,
+    /// The keys of steps that were left out, or that wait for another step.
+    left_out: HashSet<K, RandomState>,
+    /// The steps of other keys that change a key too.
+    included: HashMap<K, Need<K>, RandomState>,
+}
+
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            last: HashMap::default(),
+            before: Vec::new(),
+            left_out: HashSet::default(),
+            included: HashMap::default(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Index<K> {
+    fn add(&mut self, key: &K) {
+        let before = self.last.insert(self.hasher.hash_one(key), self.before.len());
+        self.before.push(before);
+    }
+
+    /// The steps with the hash of a key, the last one first.
+    fn steps(&self, key: &K) -> impl Iterator<Item = usize> {
+        let last = match self.before.is_empty() {
+            true => None,
+            false => self.last.get(&self.hasher.hash_one(key)).copied(),
+        };
+        std::iter::successors(last, |step| self.before.get(*step).copied().flatten())
+    }
+}
+
+impl<'a, K, O, P> PlanBuilder<'a, K, O, P>
+where
+    K: Clone + Hash + Ord,
+    O: PartialEq,
+    P: Copy + Ord,
+{
+    pub(crate) fn new(retries: &'a Retries<K, O>) -> Self {
         Self {
             retries,
             steps: Vec::new(),
             waiting: Vec::new(),
             needed: BTreeSet::new(),
+            index: Index::default(),
         }
     }
 
     /// Whether any operation on `key` failed and its retry is not due, for operations that are costly to make again with other values.
     /// If so, `key` is recorded as one that still needs an operation.
-    pub fn is_waiting(&mut self, key: &M::Key) -> bool {
+    pub fn is_waiting(&mut self, key: &K) -> bool {
         let is_waiting = self.retries.waits(key);
         if is_waiting {
             self.needed.insert(key.clone());
@@ -261,18 +295,18 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
     /// the `needs` of later steps.
     pub fn push(
         &mut self,
-        phase: M::Phase,
-        key: M::Key,
+        phase: P,
+        key: K,
         subject: Subject,
-        operation: impl Into<M::Operation>,
-        needs: Needs<M::Key>,
-    ) -> Need<M::Key> {
+        operation: impl Into<O>,
+        needs: Needs<K>,
+    ) -> Need<K> {
         let operation = operation.into();
         if self.retries.has_failed(&key) {
             self.needed.insert(key.clone());
         }
         if self.retries.is_waiting(&key, &operation) {
-            return Need::Waiting(key);
+            return self.leave_out(key);
         }
         let mut all = Vec::with_capacity(needs.all.len());
         for need in needs.all {
@@ -280,7 +314,7 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
                 Need::Step(BuilderStep(index)) => all.push(StepId(index)),
                 Need::Waiting(on) => {
                     self.waiting.push((on, key.clone()));
-                    return Need::Waiting(key);
+                    return self.leave_out(key);
                 }
             }
         }
@@ -295,7 +329,7 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
         if any.is_empty() && !waits.is_empty() {
             // The first of them that is done is enough.
             self.waiting.extend(waits.into_iter().map(|on| (on, key.clone())));
-            return Need::Waiting(key);
+            return self.leave_out(key);
         }
         let step = Step {
             key,
@@ -304,56 +338,56 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
             needs: all,
             needs_any: any,
         };
+        self.index.add(&step.key);
         self.steps.push((phase, step));
         Need::Step(BuilderStep(self.steps.len() - 1))
     }
 
+    fn leave_out(&mut self, key: K) -> Need<K> {
+        self.index.left_out.insert(key.clone());
+        Need::Waiting(key)
+    }
+
+    /// What a step needs that requires the object `key` to be in its desired state: all steps of this key so far, in no particular order.
+    /// Without any, nothing if the object `is_in_place`; otherwise its operation failed before, and the step waits for it.
+    #[must_use]
+    pub fn after(&self, key: &K, is_in_place: bool) -> Vec<Need<K>> {
+        let needs = self.steps_of(key);
+        if needs.is_empty() && !is_in_place {
+            return vec![Need::Waiting(key.clone())];
+        }
+        needs
+    }
+
+    /// The steps of a key so far. A step that was left out is [`Need::Waiting`]. Empty: the plan has no step of it.
+    #[must_use]
+    pub fn steps_of(&self, key: &K) -> Vec<Need<K>> {
+        let steps = self.index.steps(key);
+        let is_of_key = |step: &usize| self.steps.get(*step).is_some_and(|(_, step)| step.key == *key);
+        let mut needs: Vec<Need<K>> = steps
+            .filter(is_of_key)
+            .map(|step| Need::Step(BuilderStep(step)))
+            .collect();
+        needs.extend(self.index.included.get(key).cloned());
+        if !self.index.left_out.is_empty() && self.index.left_out.contains(key) {
+            needs.push(Need::Waiting(key.clone()));
+        }
+        needs
+    }
+
+    /// A step that was added brings the object `key` in its desired state too, for [`after`](Self::after).
+    pub fn include(&mut self, key: K, step: Need<K>) {
+        self.index.included.insert(key, step);
+    }
+
     /// The steps added so far: what each is for, its operation, and the value by which a later step needs it.
-    pub fn steps(&self) -> impl Iterator<Item = (&Subject, &M::Operation, Need<M::Key>)> {
+    pub fn steps(&self) -> impl Iterator<Item = (&Subject, &O, Need<K>)> {
         let steps = self.steps.iter().enumerate();
         steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
     }
 
-    /// Adds the steps of another data path, whose keys, operations and phases are some of this one's. `plan` adds them to a builder of
-    /// their own.
-    pub fn add_part<P>(&mut self, plan: impl FnOnce(&mut PlanBuilder<'_, P>))
-    where
-        P: StepTypes,
-        M::Key: From<P::Key>,
-        M::Operation: From<P::Operation>,
-        M::Phase: From<P::Phase>,
-    {
-        let failures = PartFailures::<P, M> {
-            whole: self.retries,
-            part: PhantomData,
-        };
-        let mut part = PlanBuilder::new(&failures);
-        plan(&mut part);
-        let PlanBuilder {
-            steps,
-            waiting,
-            needed,
-            ..
-        } = part;
-        let before = self.steps.len();
-        let after = |needs: Vec<StepId>| needs.into_iter().map(|need| need.after(before)).collect();
-        self.steps.extend(steps.into_iter().map(|(phase, step)| {
-            let step = Step {
-                key: step.key.into(),
-                subject: step.subject,
-                operation: step.operation.into(),
-                needs: after(step.needs),
-                needs_any: after(step.needs_any),
-            };
-            (phase.into(), step)
-        }));
-        let waiting = waiting.into_iter().map(|(on, key)| (on.into(), key.into()));
-        self.waiting.extend(waiting);
-        self.needed.extend(needed.into_iter().map(M::Key::from));
-    }
-
     /// Puts the steps in the order of their phases.
-    pub(crate) fn finish(self) -> Built<M> {
+    pub(crate) fn finish(self) -> Built<K, O, P> {
         let mut order: Vec<usize> = (0..self.steps.len()).collect();
         order.sort_by_key(|&index| self.steps.get(index).map(|(phase, _)| *phase));
         let mut position = vec![StepId(0); order.len()];
@@ -362,7 +396,7 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
                 *position = StepId(new);
             }
         }
-        let mut steps: Vec<Option<(M::Phase, Step<M>)>> = self.steps.into_iter().map(Some).collect();
+        let mut steps: Vec<Option<(P, Step<K, O>)>> = self.steps.into_iter().map(Some).collect();
         let mut plan = Plan::default();
         for old in order {
             let Some((kind, mut step)) = steps.get_mut(old).and_then(Option::take) else {
@@ -394,42 +428,72 @@ impl<'a, M: StepTypes> PlanBuilder<'a, M> {
     }
 }
 
-/// The failures of a data path that has another one as a part, as that one identifies them.
-struct PartFailures<'a, P, M: StepTypes> {
-    whole: &'a dyn Failures<M::Key, M::Operation>,
-    part: PhantomData<P>,
-}
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
 
-impl<P, M: StepTypes> fmt::Debug for PartFailures<'_, P, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.whole.fmt(f)
-    }
-}
+    use kernlink_base::Backoff;
 
-impl<P, M> Failures<P::Key, P::Operation> for PartFailures<'_, P, M>
-where
-    P: StepTypes,
-    M: StepTypes,
-    M::Key: From<P::Key>,
-    M::Operation: From<P::Operation>,
-{
-    fn is_empty(&self) -> bool {
-        self.whole.is_empty()
+    use super::*;
+    use crate::retry::Retries;
+
+    type Builder<'a> = PlanBuilder<'a, &'static str, &'static str, u8>;
+
+    fn push(builder: &mut Builder<'_>, key: &'static str, operation: &'static str) -> Need<&'static str> {
+        builder.push(0, key, Subject::DataPath, operation, Needs::none())
     }
 
-    fn has_failed(&self, key: &P::Key) -> bool {
-        !self.is_empty() && self.whole.has_failed(&key.clone().into())
+    /// The steps and keys of needs.
+    fn shown(needs: &[Need<&'static str>]) -> Vec<String> {
+        let mut shown: Vec<String> = needs.iter().map(|need| format!("{need:?}")).collect();
+        shown.sort_unstable();
+        shown
     }
 
-    fn waits(&self, key: &P::Key) -> bool {
-        !self.is_empty() && self.whole.waits(&key.clone().into())
+    #[test]
+    fn a_step_after_an_object_needs_all_of_its_steps() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        let first = push(&mut builder, "a", "write");
+        push(&mut builder, "b", "write");
+        let second = push(&mut builder, "a", "write more");
+        let expected = shown(&[first, second]);
+        assert_eq!(shown(&builder.after(&"a", false)), expected);
+        // It is changed, although it was in place.
+        assert_eq!(shown(&builder.after(&"a", true)), expected);
     }
 
-    fn is_waiting(&self, key: &P::Key, operation: &P::Operation) -> bool {
-        // Operations may be large: they are compared only if one on the key failed.
-        self.waits(key)
-            && self
-                .whole
-                .is_waiting(&key.clone().into(), &operation.clone().into())
+    #[test]
+    fn a_step_after_an_object_without_steps_waits_unless_the_object_is_in_place() {
+        let retries = Retries::new(Backoff::default());
+        let builder: Builder<'_> = PlanBuilder::new(&retries);
+        assert!(builder.after(&"a", true).is_empty());
+        assert_eq!(shown(&builder.after(&"a", false)), shown(&[Need::Waiting("a")]));
+        assert!(builder.steps_of(&"a").is_empty());
+    }
+
+    #[test]
+    fn a_step_after_one_that_was_left_out_waits_for_its_key() {
+        let mut retries = Retries::new(Backoff::default());
+        retries.fail(&"a", "write", None, false, Instant::now());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        push(&mut builder, "a", "write");
+        let waiting = shown(&[Need::Waiting("a")]);
+        for is_in_place in [false, true] {
+            assert_eq!(shown(&builder.after(&"a", is_in_place)), waiting);
+        }
+        let needs = Needs::all(builder.after(&"a", false));
+        builder.push(0, "b", Subject::DataPath, "write", needs);
+        assert_eq!(shown(&builder.after(&"b", true)), shown(&[Need::Waiting("b")]));
+        assert!(builder.finish().plan.is_empty());
+    }
+
+    #[test]
+    fn one_step_may_include_several_objects() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        let all = push(&mut builder, "all", "write");
+        builder.include("a", all.clone());
+        assert_eq!(shown(&builder.after(&"a", false)), shown(&[all]));
     }
 }

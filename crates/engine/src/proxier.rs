@@ -5,21 +5,27 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use kernlink_base::{Backoff, ErrorChain};
-use kernlink_services::{Change, Changes, Event, Family, Kind, Reason, Services, SourceId};
+use kernlink_base::Backoff;
+use kernlink_services::{
+    Change, Changes, Event, Family, FrontendKey, Kind, ObjectName, Reason, Services, SourceId,
+};
 
 use crate::apply;
+use crate::attempts;
 use crate::broadcast::{Broadcaster, Subscriber, Subscription};
-use crate::data_path::DataPath;
-use crate::durations::{Durations, Stage, Stopwatch};
+use crate::data_path::{DataPath, PlanOf, SyncErrorOf, SyncedOf};
+use crate::durations::{Stage, Stopwatch};
 use crate::error::{InvalidConfig, SyncError};
-use crate::failures::{FailureEvents, solved_event};
+use crate::failures::FailureEvents;
 use crate::first;
-use crate::overlap::at_once;
-use crate::plan::{Built, Plan, PlanBuilder};
-use crate::report::{Counts, Outcome, Report};
-use crate::retry::{Failures, Retries};
-use crate::undone::Undone;
+use crate::handover::{Handed, Handover, RetiredMode};
+use crate::overlap::join;
+use crate::plan::{Built, PlanBuilder};
+use crate::retire::{Interim, Name, Retire};
+use crate::retry::Retries;
+use crate::reverted::Reverted;
+use crate::solved::solved_event;
+use crate::synced::Synced;
 
 /// Keeps the kernel in the state that the Services need, through one data path.
 ///
@@ -29,9 +35,12 @@ use crate::undone::Undone;
 #[derive(Debug)]
 pub struct Proxier<M: DataPath> {
     services: Services,
-    state: M::State,
+    state: M,
     kernel: KernelApis<M>,
     retries: Retries<M::Key, M::Operation>,
+    handover: Handover,
+    /// The interim rules that the data path received last.
+    interim: Vec<Interim>,
     /// Whether the next sync reads the whole kernel.
     needs_listing: bool,
     /// Whether a sync reads the whole kernel when repairs are no longer delayed.
@@ -56,12 +65,15 @@ pub struct Proxier<M: DataPath> {
     broadcaster: Broadcaster,
     stopwatch: Stopwatch,
     /// What other programs changed back.
-    undone: Undone<M::Key>,
+    reverted: Reverted<M::Key>,
     /// The objects that the recheck before the next plan found changed.
     found: Vec<M::Key>,
     /// Whether the recorded values were those in the kernel before it was read last: a difference is a change by another program.
     is_comparable: bool,
 }
+
+/// A plan of a data path that was made, and what it leaves out.
+type BuiltOf<M> = Built<<M as DataPath>::Key, <M as DataPath>::Operation, <M as DataPath>::Phase>;
 
 struct KernelApis<M: DataPath>(M::Kernel);
 
@@ -94,9 +106,11 @@ impl<M: DataPath> Proxier<M> {
         M::validate(config)?;
         Ok(Self {
             services: Services::new(M::services_config(config).clone()),
-            state: M::new_state(config),
+            state: M::new(config),
             kernel: KernelApis(kernel),
             retries: Retries::new(Backoff::default()),
+            handover: Handover::new(Vec::new()),
+            interim: Vec::new(),
             needs_listing: true,
             needs_later_listing: false,
             recheck: BTreeSet::new(),
@@ -110,7 +124,7 @@ impl<M: DataPath> Proxier<M> {
             health_checks: BTreeSet::new(),
             broadcaster: Broadcaster::default(),
             stopwatch: Stopwatch::default(),
-            undone: Undone::new(),
+            reverted: Reverted::new(),
             found: Vec::new(),
             is_comparable: false,
         })
@@ -119,6 +133,15 @@ impl<M: DataPath> Proxier<M> {
     /// Sets the delays between attempts of failed operations.
     pub fn set_backoff(&mut self, backoff: Backoff) {
         self.retries.set_backoff(backoff);
+        self.handover.set_backoff(backoff);
+    }
+
+    /// Sets the modes that may have served the node before: what they left is removed while this one serves, see
+    /// [`handover`](crate::handover). Without this call everything that they left stays, and what it contains is not known. Their order matters where several
+    /// modes have objects with one name: the mode that has another notice of its presence than such names is first. Call it before the first
+    /// [`sync`](Self::sync).
+    pub fn set_retiring(&mut self, modes: Vec<Box<dyn Retire>>) {
+        self.handover = Handover::new(modes);
     }
 
     /// Sets the clock that measures the stages of a sync, such as [`Instant::now`]: [`Synced::durations`]. It is used for nothing else.
@@ -130,6 +153,12 @@ impl<M: DataPath> Proxier<M> {
     /// and the node. The kernel is not touched before the next sync.
     pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
         self.services.change(source, change)
+    }
+
+    /// Whether a change since the last call must not wait for others: an endpoint does not accept traffic any more, or a Service has its first one
+    /// again. [`Schedule::on_urgent_change`](crate::Schedule::on_urgent_change) takes it.
+    pub fn take_urgent(&mut self) -> bool {
+        self.services.take_urgent()
     }
 
     /// Declares that a source delivers a kind of object: no sync acts before the first full list of this kind from this source. A source
@@ -161,7 +190,7 @@ impl<M: DataPath> Proxier<M> {
     /// Everything that is invalid; the previous configuration stays in use.
     pub fn set_config(&mut self, config: &M::Config) -> Result<(), InvalidConfig> {
         M::validate(config)?;
-        M::set_config(&mut self.state, config);
+        self.state.set_config(config);
         self.services.set_config(M::services_config(config).clone());
         self.needs_listing = true;
         self.is_comparable = false;
@@ -182,7 +211,7 @@ impl<M: DataPath> Proxier<M> {
     /// whether there is anything to read.
     pub fn recheck(&mut self, keys: impl IntoIterator<Item = M::Key>) -> bool {
         let state = &self.state;
-        let observed = keys.into_iter().filter(|key| M::is_observed(state, key));
+        let observed = keys.into_iter().filter(|key| state.is_observed(key));
         self.recheck.extend(observed);
         !self.recheck.is_empty()
     }
@@ -191,9 +220,16 @@ impl<M: DataPath> Proxier<M> {
     ///
     /// # Errors
     /// [`SyncError::NotSynced`], [`SyncError::Observe`].
-    pub fn plan(&mut self, now: Instant) -> Result<Plan<M>, SyncError<M::Error>> {
+    pub fn plan(&mut self, now: Instant) -> Result<PlanOf<M>, SyncErrorOf<M>> {
         self.prepare(now)?;
         Ok(self.make_plan().plan)
+    }
+
+    /// What a sync removes of what retiring modes left, as soon as the data path serves all frontends. Up to date after [`plan`](Self::plan).
+    /// Changes nothing.
+    pub fn plan_handover(&mut self, now: Instant) -> Vec<RetiredMode> {
+        let state = &self.state;
+        self.handover.planned(now, &|name: &Name<'_>| state.keeps(name))
     }
 
     /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.
@@ -209,14 +245,15 @@ impl<M: DataPath> Proxier<M> {
     ///
     /// # Errors
     /// As [`plan`](Self::plan). Steps that fail are in the report.
-    pub fn sync(&mut self, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
+    pub fn sync(&mut self, now: Instant) -> Result<SyncedOf<M>, SyncErrorOf<M>> {
         let (mut changes, is_listing) = self.read(now)?;
         if is_listing
             && self.later.is_none()
-            && let Some(first) = first::split(&self.services, M::first_services(&self.state), &mut changes)
+            && !self.handover.may_have_leftovers()
+            && let Some(first) = first::split(&self.services, self.state.first_services(), &mut changes)
         {
             self.read_deferred(&first::families(&self.services, &first));
-            if !M::first_services(&self.state).is_empty() {
+            if !self.state.first_services().is_empty() {
                 self.later = Some(changes);
                 self.compile(&first, is_listing)?;
                 let built = self.make_plan();
@@ -234,7 +271,40 @@ impl<M: DataPath> Proxier<M> {
         }
         self.complete(changes, is_listing)?;
         let built = self.make_plan();
-        Ok(self.execute(built, now))
+        let synced = self.execute(built, now);
+        Ok(self.hand_over(synced, now))
+    }
+
+    /// Removes what nothing needs any more of what retiring modes left, after a plan was executed.
+    fn hand_over(&mut self, mut synced: SyncedOf<M>, now: Instant) -> SyncedOf<M> {
+        let state = &self.state;
+        let keeps = |name: &Name<'_>| state.keeps(name);
+        let is_served = |frontend: &FrontendKey, service: &ObjectName| state.serves(frontend, service);
+        let mut handed = self.handover.retire(now, &keeps, is_served);
+        synced.events.append(&mut handed.events);
+        synced.is_continued = self.set_interim();
+        let continued = Some(now).filter(|_| synced.is_continued);
+        synced.next = [synced.next, handed.next, continued].into_iter().flatten().min();
+        synced.draining += handed.draining;
+        synced.waiting += handed.waiting;
+        synced.handover = handed;
+        synced
+    }
+
+    /// Passes the rules of retiring modes to the data path, if these are others than before. Returns whether chains change with them.
+    fn set_interim(&mut self) -> bool {
+        let interim = self.handover.interim();
+        if interim == self.interim {
+            return false;
+        }
+        let rules = |all: &[Interim]| -> Vec<Interim> {
+            let with_rules = all.iter().filter(|interim| !interim.rules.is_empty());
+            with_rules.cloned().collect()
+        };
+        let has_changed = rules(&interim) != rules(&self.interim);
+        self.state.set_interim(&interim);
+        self.interim = interim;
+        has_changed
     }
 
     /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.
@@ -242,24 +312,25 @@ impl<M: DataPath> Proxier<M> {
     /// # Errors
     /// [`SyncError::PlanOutdated`] if the new plan differs: the kernel or the objects changed, or the retry of an operation that failed
     /// became due. Nothing is done then; make a new plan. Otherwise as [`plan`](Self::plan).
-    pub fn apply(&mut self, reviewed: &Plan<M>, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
+    pub fn apply(&mut self, reviewed: &PlanOf<M>, now: Instant) -> Result<SyncedOf<M>, SyncErrorOf<M>> {
         self.needs_listing = true;
         self.prepare(now)?;
         let built = self.make_plan();
         if built.plan != *reviewed {
             return Err(SyncError::PlanOutdated);
         }
-        Ok(self.execute(built, now))
+        let synced = self.execute(built, now);
+        Ok(self.hand_over(synced, now))
     }
 
     /// Brings the observed and the desired state up to date.
-    fn prepare(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
+    fn prepare(&mut self, now: Instant) -> Result<(), SyncErrorOf<M>> {
         let (changes, is_listing) = self.read(now)?;
         self.complete(changes, is_listing)
     }
 
     /// Reads and compiles all that was left for later: what concerns one family alone, and what a sync of the first Services left out.
-    fn complete(&mut self, changes: Changes, is_listing: bool) -> Result<(), SyncError<M::Error>> {
+    fn complete(&mut self, changes: Changes, is_listing: bool) -> Result<(), SyncErrorOf<M>> {
         self.read_deferred(&Family::ALL);
         let changes = match self.later.take() {
             Some(later) => first::join(later, changes),
@@ -270,46 +341,53 @@ impl<M: DataPath> Proxier<M> {
 
     /// Brings the observed state and the Services up to date. Returns the changes to compile, and whether the whole kernel was read. If there
     /// may be first Services, what [`read_deferred`](Self::read_deferred) reads was not.
-    fn read(&mut self, now: Instant) -> Result<(Changes, bool), SyncError<M::Error>> {
+    fn read(&mut self, now: Instant) -> Result<(Changes, bool), SyncErrorOf<M>> {
         if let Some(not_synced) = self.services.not_synced() {
             return Err(SyncError::NotSynced(not_synced));
         }
         self.stopwatch.start();
-        M::set_time(&mut self.state, now);
+        self.state.set_time(now);
+        self.handover.set_time(now);
         let (mut due, dependents) = self.retries.take_due(now);
-        if self.undone.no_listing_before(now).is_none() {
+        if self.reverted.no_listing_before(now).is_none() {
             self.needs_listing |= std::mem::take(&mut self.needs_later_listing);
         }
-        let is_listing = self.needs_listing || M::needs_listing(&self.state, now);
+        let is_listing = self.needs_listing || self.state.needs_listing(now);
         if !is_listing {
-            due.extend(M::due(&self.state, now));
+            due.extend(self.state.due(now));
         }
         for key in due.iter().chain(&dependents) {
-            M::set_dirty(&mut self.state, key);
+            self.state.set_dirty(key);
         }
         if is_listing {
             // After an error the next sync reads everything.
             self.needs_listing = true;
             self.cost.listings += 1;
-            let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
+            let events = self
+                .state
+                .observe(&mut self.kernel.0)
+                .map_err(SyncError::Observe)?;
             self.needs_listing = false;
             self.needs_later_listing = false;
             self.recheck.clear();
             self.last_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
+            let state = &self.state;
+            let left = self.handover.observe(now, &|name: &Name<'_>| state.keeps(name));
+            self.add_host_events(left);
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services
-                .set_interface_addresses(M::interface_addresses(&self.state));
+                .set_interface_addresses(self.state.interface_addresses());
             self.unread = Family::ALL.into();
         } else {
             self.reread(&due)?;
             self.read_rechecked(now)?;
         }
-        let updated = if is_listing && M::first_services(&self.state).is_empty() {
+        let updated = if is_listing && self.state.first_services().is_empty() {
             let (state, kernel) = (&mut self.state, &mut self.kernel.0);
             let services = &mut self.services;
-            let (events, updated) = at_once(
-                || M::observe_families(state, kernel, &Family::ALL),
+            let (events, updated) = join(
+                || state.observe_families(kernel, &Family::ALL),
                 || services.update(),
             );
             self.add_families(&Family::ALL, events);
@@ -333,7 +411,7 @@ impl<M: DataPath> Proxier<M> {
         let unread = families.iter().filter(|family| self.unread.contains(family));
         let unread: Vec<Family> = unread.copied().collect();
         if !unread.is_empty() {
-            let events = M::observe_families(&mut self.state, &mut self.kernel.0, &unread);
+            let events = self.state.observe_families(&mut self.kernel.0, &unread);
             self.add_families(&unread, events);
             self.stopwatch.end(Stage::Read);
         }
@@ -361,26 +439,28 @@ impl<M: DataPath> Proxier<M> {
     }
 
     /// Brings the desired state up to date with changes of the Services, and decides which failed operations are planned again.
-    fn compile(&mut self, changes: &Changes, is_listing: bool) -> Result<(), SyncError<M::Error>> {
-        let events = M::compile(&mut self.state, &self.services, changes);
+    fn compile(&mut self, changes: &Changes, is_listing: bool) -> Result<(), SyncErrorOf<M>> {
+        self.handover.compile(&self.services, changes);
+        self.set_interim();
+        let events = self.state.compile(&self.services, changes);
         self.pending.extend(events);
         // A dependent may have failed itself, and have dependents of its own.
         loop {
-            let dependents = self.retries.dependents_of(|key| M::is_dirty(&self.state, key));
+            let dependents = self.retries.dependents_of(|key| self.state.is_dirty(key));
             if dependents.is_empty() {
                 break;
             }
             for key in dependents {
-                M::set_dirty(&mut self.state, &key);
+                self.state.set_dirty(&key);
             }
         }
         self.stopwatch.end(Stage::Compile);
         // Before another operation is planned for such a key, its object is read again.
         if !is_listing {
             let state = &self.state;
-            let (unknown, dependents) = self.retries.take_unknown(|key| M::is_dirty(state, key));
+            let (unknown, dependents) = self.retries.take_unknown(|key| state.is_dirty(key));
             for key in unknown.iter().chain(&dependents) {
-                M::set_dirty(&mut self.state, key);
+                self.state.set_dirty(key);
             }
             self.reread(&unknown)?;
             self.stopwatch.end(Stage::Read);
@@ -389,32 +469,34 @@ impl<M: DataPath> Proxier<M> {
     }
 
     /// Reads single objects again.
-    fn reread(&mut self, keys: &[M::Key]) -> Result<(), SyncError<M::Error>> {
+    fn reread(&mut self, keys: &[M::Key]) -> Result<(), SyncErrorOf<M>> {
         if keys.is_empty() {
             return Ok(());
         }
         self.cost.rereads += keys.len();
-        M::observe_keys(&mut self.state, &mut self.kernel.0, keys).map_err(|error| {
-            // Their observed values are unknown now.
-            self.needs_listing = true;
-            self.is_comparable = false;
-            SyncError::Observe(error)
-        })
+        self.state
+            .observe_keys(&mut self.kernel.0, keys)
+            .map_err(|error| {
+                // Their observed values are unknown now.
+                self.needs_listing = true;
+                self.is_comparable = false;
+                SyncError::Observe(error)
+            })
     }
 
     /// Reads the objects again that another program may have changed.
-    fn read_rechecked(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
-        let is_delayed = self.undone.no_listing_before(now).is_some();
+    fn read_rechecked(&mut self, now: Instant) -> Result<(), SyncErrorOf<M>> {
+        let is_delayed = self.reverted.no_listing_before(now).is_some();
         let recheck = std::mem::take(&mut self.recheck).into_iter();
         let (delayed, due): (BTreeSet<M::Key>, BTreeSet<M::Key>) =
-            recheck.partition(|key| self.undone.is_delayed(key, now));
+            recheck.partition(|key| self.reverted.is_delayed(key, now));
         self.recheck = delayed;
         let keys: Vec<M::Key> = due.into_iter().collect();
         if keys.is_empty() {
             return Ok(());
         }
         self.cost.rereads += keys.len();
-        let rechecked = M::recheck(&mut self.state, &mut self.kernel.0, &keys);
+        let rechecked = self.state.recheck(&mut self.kernel.0, &keys);
         // Where one object was changed, others may be, of which there was no notice. An error leaves observed values unknown.
         let has_changed = rechecked.as_ref().is_ok_and(|changed| !changed.is_empty());
         self.needs_listing |= rechecked.is_err() || (has_changed && !is_delayed);
@@ -422,73 +504,39 @@ impl<M: DataPath> Proxier<M> {
         self.is_comparable &= rechecked.is_ok();
         self.found.extend(rechecked.map_err(SyncError::Observe)?);
         self.services
-            .set_interface_addresses(M::interface_addresses(&self.state));
+            .set_interface_addresses(self.state.interface_addresses());
         Ok(())
     }
 
-    fn make_plan(&mut self) -> Built<M> {
+    fn make_plan(&mut self) -> BuiltOf<M> {
         let mut builder = PlanBuilder::new(&self.retries);
-        M::plan(&mut self.state, &mut builder);
+        self.state.plan(&mut builder);
         let built = builder.finish();
         self.stopwatch.end(Stage::Plan);
         built
     }
 
-    fn execute(&mut self, built: Built<M>, now: Instant) -> Synced<M> {
+    fn execute(&mut self, built: BuiltOf<M>, now: Instant) -> SyncedOf<M> {
         let Built {
             plan,
             waiting,
             needed,
         } = built;
-        self.find_undone(&plan, now);
+        self.find_reverted(&plan, now);
         // A failed operation that is no longer desired needs no retry: its key was compared, and there is nothing to do.
         let state = &self.state;
         self.retries
-            .retain(|key| needed.contains(key) || !M::is_dirty(state, key));
+            .retain(|key| needed.contains(key) || !state.is_dirty(key));
         let report = apply::apply(&plan, &mut self.kernel.0, &mut self.state);
-        let steps: Vec<_> = plan.steps().map(|(_, step)| step).collect();
-        for (step, outcome) in steps.iter().zip(report.outcomes()) {
-            match outcome {
-                Outcome::Done => self.retries.succeed(&step.key),
-                Outcome::Failed(error) => {
-                    let is_unknown = M::is_outcome_unknown(error);
-                    self.retries.fail(
-                        &step.key,
-                        step.operation.clone(),
-                        step.subject.service(),
-                        is_unknown,
-                        now,
-                    );
-                }
-                Outcome::Skipped { .. } => {}
-            }
-        }
-        // Before dependents are recorded: a key that fell due and now waits for another one has no dependents itself.
-        self.retries.drop_due();
-        for (step, outcome) in steps.iter().zip(report.outcomes()) {
-            let Outcome::Skipped { dependency } = outcome else {
-                continue;
-            };
-            // Of several, the first one that is done is enough.
-            let is_any = step.needs_any.contains(dependency);
-            let others = step.needs_any.iter().filter(|need| is_any && *need != dependency);
-            for need in others.chain([dependency]) {
-                if let Some(root) = steps.get(report.root(*need).index()) {
-                    self.retries.depend(&root.key, step.key.clone());
-                }
-            }
-        }
-        for (on, dependent) in waiting {
-            self.retries.depend(&on, dependent);
-        }
+        attempts::record::<M>(&mut self.retries, &plan, &report, waiting, now);
         let events = self
             .failures
-            .update(&plan, &report, |key| self.retries.has_failed(key));
+            .update::<M>(&plan, &report, |key| self.retries.has_failed(key));
         self.pending.extend(events);
-        M::clear_dirty(&mut self.state);
+        self.state.clear_dirty();
         self.is_comparable = true;
         self.stopwatch.end(Stage::Apply);
-        let no_listing_before = self.undone.no_listing_before(now);
+        let no_listing_before = self.reverted.no_listing_before(now);
         let recheck = no_listing_before.filter(|_| !self.recheck.is_empty() || self.needs_later_listing);
         Synced {
             plan,
@@ -497,31 +545,33 @@ impl<M: DataPath> Proxier<M> {
             next: if self.needs_listing {
                 Some(now)
             } else {
-                [self.retries.next(), M::next(&self.state), recheck]
+                [self.retries.next(), self.state.next(), recheck]
                     .into_iter()
                     .flatten()
                     .min()
             },
             is_partial: false,
-            draining: M::draining(&self.state),
+            is_continued: false,
+            handover: Handed::default(),
+            draining: self.state.draining(),
             no_listing_before,
             waiting: self.retries.len(),
-            unread: M::unread(&self.state).len(),
+            unread: self.state.unread().len(),
             health_checks: std::mem::take(&mut self.health_checks),
             durations: self.stopwatch.take(),
         }
     }
 
     /// Counts the objects that a listing or a recheck found changed by another program.
-    fn find_undone(&mut self, plan: &Plan<M>, now: Instant) {
+    fn find_reverted(&mut self, plan: &PlanOf<M>, now: Instant) {
         let mut found = std::mem::take(&mut self.found);
         if self.is_comparable {
             let steps = plan.steps().map(|(_, step)| step);
             // An operation that failed may have been executed all the same.
             let intact = steps.filter(|step| !self.retries.has_failed(&step.key));
-            found.extend(intact.filter_map(|step| M::undone(&self.state, &step.key)));
+            found.extend(intact.filter_map(|step| self.state.reverted(&step.key)));
         }
-        let event = self.undone.found(found, now);
+        let event = self.reverted.found(found, now);
         self.pending.extend(event);
     }
 
@@ -533,7 +583,7 @@ impl<M: DataPath> Proxier<M> {
 
     /// The tables of the data path. Up to date after a plan or sync.
     #[must_use]
-    pub fn state(&self) -> &M::State {
+    pub fn state(&self) -> &M {
         &self.state
     }
 
@@ -571,82 +621,5 @@ fn is_same_kind(event: &Event, other: &Event) -> bool {
     match (&event.reason, &other.reason) {
         (Reason::DataPath { code: a, .. }, Reason::DataPath { code: b, .. }) => a == b,
         (a, b) => a == b,
-    }
-}
-
-/// What a sync did.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Synced<M: DataPath> {
-    /// The plan that was executed.
-    pub plan: Plan<M>,
-    /// The outcome of each step.
-    pub report: Report<M>,
-    /// New events since the last sync.
-    pub events: Vec<Event>,
-    /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due, when an object with removed
-    /// endpoints is to be read again, or now if a [`recheck`](Proxier::recheck) found a difference or the sync [was
-    /// partial](Self::is_partial). `None`: no time.
-    pub next: Option<Instant>,
-    /// Whether only the [first Services](DataPath::first_services) were programmed. The next sync, which is due now, programs all others;
-    /// it is never partial itself. Until it ended, the node is not ready.
-    pub is_partial: bool,
-    /// The number of removed endpoints that are still in the kernel until their connections end. They are no failure.
-    pub draining: usize,
-    /// Another program changed back what was written, three times in a row at least, see [`events`](Self::events): the whole kernel should
-    /// not be read for such changes before this time. [`Schedule::delay_listing`](crate::Schedule::delay_listing) takes it. `None`: no such
-    /// time.
-    pub no_listing_before: Option<Instant>,
-    /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
-    pub waiting: usize,
-    /// The number of kinds of kernel objects that could not be read. Their last known values are used, and they are read again at
-    /// [`next`](Self::next); [`events`](Self::events) named them once.
-    pub unread: usize,
-    /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
-    /// [`Services::health_check`] returns the present value. The first sync that is not [partial](Self::is_partial) names all of them.
-    pub health_checks: BTreeSet<(Family, u16)>,
-    /// How long the stages took. All 0 without [`Proxier::set_clock`].
-    pub durations: Durations,
-}
-
-impl<M: DataPath> Synced<M> {
-    /// Whether the kernel is in the desired state: everything was read, all Services were compared, no step failed, and no object waits for a
-    /// retry.
-    #[must_use]
-    pub fn is_success(&self) -> bool {
-        self.report.is_success() && self.waiting == 0 && self.unread == 0 && !self.is_partial
-    }
-
-    /// The number of steps by outcome.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
-        self.report.counts()
-    }
-}
-
-impl<M: DataPath> fmt::Display for Synced<M> {
-    /// The counts, then a line for each step that was not done: its number in the plan, what it is for, and why.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.counts())?;
-        for ((id, step), outcome) in self.plan.steps().zip(self.report.outcomes()) {
-            if matches!(outcome, Outcome::Done) {
-                continue;
-            }
-            let operation = step.operation.to_string();
-            let operation = operation.lines().next().unwrap_or_default();
-            match outcome {
-                Outcome::Done => {}
-                Outcome::Failed(error) => {
-                    let error = ErrorChain(error);
-                    write!(f, "\n[{id}] failed: {operation} ({}): {error}", step.subject)?;
-                }
-                Outcome::Skipped { dependency } => write!(
-                    f,
-                    "\n[{id}] skipped: {operation} ({}): step {dependency} was not done",
-                    step.subject
-                )?,
-            }
-        }
-        Ok(())
     }
 }

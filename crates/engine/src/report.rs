@@ -3,23 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::data_path::DataPath;
 use crate::plan::{Plan, StepId, Subject};
 
 /// The outcome of each step of a plan, in the plan's order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report<M: DataPath> {
-    outcomes: Vec<Outcome<M>>,
+pub struct Report<E> {
+    outcomes: Vec<Outcome<E>>,
 }
 
 /// The outcome of a step.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Outcome<M: DataPath> {
+pub enum Outcome<E> {
     /// The step was done.
     Done,
     /// The step was tried and failed.
-    Failed(M::Error),
+    Failed(E),
     /// The step was not tried, because a step that it needs failed or was skipped.
     Skipped {
         /// The first such step.
@@ -27,14 +26,14 @@ pub enum Outcome<M: DataPath> {
     },
 }
 
-impl<M: DataPath> Report<M> {
-    pub(crate) fn new(outcomes: Vec<Outcome<M>>) -> Self {
+impl<E> Report<E> {
+    pub(crate) fn new(outcomes: Vec<Outcome<E>>) -> Self {
         Self { outcomes }
     }
 
     /// The outcomes, one for each step of the plan.
     #[must_use]
-    pub fn outcomes(&self) -> &[Outcome<M>] {
+    pub fn outcomes(&self) -> &[Outcome<E>] {
         &self.outcomes
     }
 
@@ -47,7 +46,7 @@ impl<M: DataPath> Report<M> {
     }
 
     /// The steps that were tried and failed.
-    pub fn failures(&self) -> impl Iterator<Item = (StepId, &M::Error)> {
+    pub fn failures(&self) -> impl Iterator<Item = (StepId, &E)> {
         let outcomes = self.outcomes.iter().enumerate();
         outcomes.filter_map(|(index, outcome)| match outcome {
             Outcome::Failed(error) => Some((StepId::at(index), error)),
@@ -63,7 +62,7 @@ impl<M: DataPath> Report<M> {
 
     /// The number of steps by what they are for and by outcome.
     #[must_use]
-    pub fn by_subject(&self, plan: &Plan<M>) -> BTreeMap<Subject, Counts> {
+    pub fn by_subject<K, O, P>(&self, plan: &Plan<K, O, P>) -> BTreeMap<Subject, Counts> {
         let mut subjects: BTreeMap<Subject, Counts> = BTreeMap::new();
         for ((_, step), outcome) in plan.steps().zip(&self.outcomes) {
             match subjects.get_mut(&step.subject) {
@@ -104,7 +103,7 @@ impl Counts {
         }
     }
 
-    fn with<M: DataPath>(mut self, outcome: &Outcome<M>) -> Self {
+    fn with<E>(mut self, outcome: &Outcome<E>) -> Self {
         match outcome {
             Outcome::Done => self.done += 1,
             Outcome::Failed(_) => self.failed += 1,

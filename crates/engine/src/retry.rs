@@ -1,7 +1,6 @@
 //! When failed operations are retried: each key has its own time.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, Instant};
 
@@ -41,45 +40,6 @@ struct Record<K, O> {
     dependents: BTreeSet<K>,
 }
 
-/// What a plan depends on of the failed operations.
-pub(crate) trait Failures<K, O>: fmt::Debug {
-    /// Whether no operation failed.
-    fn is_empty(&self) -> bool;
-
-    /// Whether an operation on a key failed.
-    fn has_failed(&self, key: &K) -> bool;
-
-    /// Whether any operation on a key failed and is not due yet.
-    fn waits(&self, key: &K) -> bool;
-
-    /// Whether this operation on a key failed and is not due yet.
-    fn is_waiting(&self, key: &K, operation: &O) -> bool;
-}
-
-impl<K, O> Failures<K, O> for Retries<K, O>
-where
-    K: Clone + fmt::Debug + Hash + Ord,
-    O: fmt::Debug + PartialEq,
-{
-    fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-
-    fn has_failed(&self, key: &K) -> bool {
-        !self.records.is_empty() && self.records.contains_key(key)
-    }
-
-    fn waits(&self, key: &K) -> bool {
-        self.records.get(key).is_some_and(|record| !record.is_due)
-    }
-
-    fn is_waiting(&self, key: &K, operation: &O) -> bool {
-        self.records
-            .get(key)
-            .is_some_and(|record| !record.is_due && record.operation == *operation)
-    }
-}
-
 impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
     /// No failures.
     pub(crate) fn new(backoff: Backoff) -> Self {
@@ -94,6 +54,23 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
 
     pub(crate) fn set_backoff(&mut self, backoff: Backoff) {
         self.backoff = backoff;
+    }
+
+    /// Whether an operation on a key failed.
+    pub(crate) fn has_failed(&self, key: &K) -> bool {
+        !self.records.is_empty() && self.records.contains_key(key)
+    }
+
+    /// Whether any operation on a key failed and is not due yet.
+    pub(crate) fn waits(&self, key: &K) -> bool {
+        self.records.get(key).is_some_and(|record| !record.is_due)
+    }
+
+    /// Whether this operation on a key failed and is not due yet.
+    pub(crate) fn is_waiting(&self, key: &K, operation: &O) -> bool {
+        self.records
+            .get(key)
+            .is_some_and(|record| !record.is_due && record.operation == *operation)
     }
 
     /// Records that an operation on a key failed.

@@ -12,9 +12,9 @@ use std::time::{Instant, SystemTime};
 use kernlink_services::{Change, Event, Family, HealthCheck, Kind, MergedChanges, SourceId};
 
 use crate::broadcast::{Broadcaster, Subscriber, Subscription};
-use crate::data_path::DataPath;
-use crate::error::{InvalidConfig, SyncError};
-use crate::proxier::{Proxier, Synced};
+use crate::data_path::{DataPath, SyncErrorOf, SyncedOf};
+use crate::error::InvalidConfig;
+use crate::proxier::Proxier;
 use crate::schedule::{Due, Schedule};
 use crate::status::{Recorder, Status};
 
@@ -22,13 +22,13 @@ use crate::status::{Recorder, Status};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<M: DataPath> {
-    /// New events about objects that a source delivered. Other events are in [`Synced::events`].
+    /// New events about objects that a source delivered. Other events are in [`Synced::events`](crate::Synced::events).
     Events(Vec<Event>),
-    /// A sync ended. Its report may contain failures, which are retried. If it [is partial](Synced::is_partial), another one follows at once,
+    /// A sync ended. Its report may contain failures, which are retried. If it [is partial](crate::Synced::is_partial), another one follows at once,
     /// regardless of the intervals of the schedule.
-    Synced(Box<Synced<M>>),
+    Synced(Box<SyncedOf<M>>),
     /// A sync did nothing. It is repeated after a delay.
-    Failed(SyncError<M::Error>),
+    Failed(SyncErrorOf<M>),
     /// A configuration was refused; the previous one stays.
     InvalidConfig(InvalidConfig),
 }
@@ -76,7 +76,7 @@ pub struct Runner<M: DataPath> {
 }
 
 /// The status, which callers read and write while a sync is in progress.
-struct Shared<M: DataPath>(Arc<Mutex<Recorder<M>>>);
+struct Shared<M: DataPath>(Arc<Mutex<Recorder<M::Totals>>>);
 
 impl<M: DataPath> Clone for Shared<M> {
     fn clone(&self) -> Self {
@@ -85,7 +85,7 @@ impl<M: DataPath> Clone for Shared<M> {
 }
 
 impl<M: DataPath> Shared<M> {
-    fn lock(&self) -> MutexGuard<'_, Recorder<M>> {
+    fn lock(&self) -> MutexGuard<'_, Recorder<M::Totals>> {
         // A panic while it was locked leaves numbers that are too low at worst.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,12 +245,12 @@ impl<M: DataPath> Runner<M> {
 
     /// The present status. Does not wait for a sync in progress.
     #[must_use]
-    pub fn status(&self) -> Status<M> {
+    pub fn status(&self) -> Status<M::Totals> {
         self.recorder.lock().status().clone()
     }
 
     /// Calls a function with the present status, which is not copied. Does not wait for a sync in progress; its end waits for the function.
-    pub fn with_status<T>(&self, read: impl FnOnce(&Status<M>) -> T) -> T {
+    pub fn with_status<T>(&self, read: impl FnOnce(&Status<M::Totals>) -> T) -> T {
         read(self.recorder.lock().status())
     }
 
@@ -313,6 +313,7 @@ fn run<M: DataPath>(
     recorder: &Shared<M>,
     mut notify: impl FnMut(&Proxier<M>, Notice<M>),
 ) -> Proxier<M> {
+    schedule.set_pace(proxier.state().pace());
     if proxier.services().has_synced() {
         schedule.on_synced(Instant::now());
     }
@@ -364,6 +365,10 @@ fn run<M: DataPath>(
             Ok(synced) => {
                 recorder.lock().on_synced(&proxier, &synced, SystemTime::now());
                 schedule.delay_listing(synced.no_listing_before);
+                schedule.set_listing_time(proxier.state().listing_time());
+                if !synced.plan.is_empty() {
+                    schedule.on_written(now);
+                }
                 schedule.on_report(Instant::now(), synced.next);
                 notify(&proxier, Notice::Synced(Box::new(synced)));
             }
@@ -439,6 +444,7 @@ fn handle<M: DataPath>(
                     if let Some(intervals) = M::intervals(&config) {
                         schedule.set_intervals(intervals);
                     }
+                    schedule.set_pace(proxier.state().pace());
                     schedule.on_change(now);
                 }
                 Err(error) => notify(proxier, Notice::InvalidConfig(error)),
@@ -455,7 +461,11 @@ fn handle<M: DataPath>(
         }
         Command::KernelChanges | Command::Stop => return,
     };
-    schedule.on_change(now);
+    if proxier.take_urgent() {
+        schedule.on_urgent_change(now);
+    } else {
+        schedule.on_change(now);
+    }
     if !events.is_empty() {
         recorder.lock().on_events(&events, SystemTime::now());
         notify(proxier, Notice::Events(events));

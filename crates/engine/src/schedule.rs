@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use kernlink_base::Backoff;
 
+use crate::pace::{Bucket, Pace};
+
 /// The intervals between syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intervals {
@@ -75,6 +77,10 @@ pub struct Schedule {
     blocked_until: Option<Instant>,
     /// The time before which the whole kernel is not read.
     no_listing_before: Option<Instant>,
+    /// The time of the first change that must not wait and that no sync has seen.
+    urgent: Option<Instant>,
+    /// The transactions, if they have a pace.
+    bucket: Option<Bucket>,
 }
 
 impl Schedule {
@@ -94,6 +100,8 @@ impl Schedule {
             errors: 0,
             blocked_until: None,
             no_listing_before: None,
+            urgent: None,
+            bucket: None,
         }
     }
 
@@ -103,6 +111,20 @@ impl Schedule {
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
+    }
+
+    /// Sets the pace of transactions: [`DataPath::pace`](crate::DataPath::pace). `None`, the default: no two syncs start within the shortest
+    /// interval.
+    pub fn set_pace(&mut self, pace: Option<Pace>) {
+        self.bucket = pace.map(Bucket::new);
+    }
+
+    /// Sets the time that a listing of the owned objects by the standard tool takes. A schedule with a pace has pauses of this length, of at
+    /// most 5 seconds, while changes do not end.
+    pub fn set_listing_time(&mut self, time: Duration) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.set_listing_time(time);
+        }
     }
 
     /// Replaces the intervals.
@@ -121,6 +143,20 @@ impl Schedule {
     /// An object or the configuration changed.
     pub fn on_change(&mut self, now: Instant) {
         self.change.get_or_insert(now);
+    }
+
+    /// An object changed, and the change must not wait: [`Proxier::take_urgent`](crate::Proxier::take_urgent).
+    pub fn on_urgent_change(&mut self, now: Instant) {
+        self.urgent.get_or_insert(now);
+        self.on_change(now);
+    }
+
+    /// The sync that began at this time changed the kernel. Call it before [`on_report`](Self::on_report); a schedule with a pace counts these syncs.
+    pub fn on_written(&mut self, started: Instant) {
+        let interval = self.intervals.min;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(started, interval);
+        }
     }
 
     /// Delays readings of the whole kernel, at intervals and after changes by other programs, until a time. `None`: no delay. Changes of
@@ -162,15 +198,27 @@ impl Schedule {
         if !self.has_synced || self.current.is_some() {
             return None;
         }
-        let requested = [self.change, self.listing(), self.retry];
-        let requested = requested.into_iter().flatten().min()?;
-        let earliest = self
-            .started
-            .and_then(|started| started.checked_add(self.intervals.min));
-        [Some(requested), earliest, self.blocked_until]
+        let other = [self.urgent, self.listing(), self.retry];
+        let other = other.into_iter().flatten().min();
+        let due = |requested: Option<Instant>, is_urgent: bool| {
+            let earliest = self.earliest(is_urgent);
+            requested.map(|requested| requested.max(earliest.unwrap_or(requested)))
+        };
+        let next = [due(other, true), due(self.change, false)]
             .into_iter()
             .flatten()
-            .max()
+            .min()?;
+        Some(next.max(self.blocked_until.unwrap_or(next)))
+    }
+
+    /// The earliest start of the next sync.
+    fn earliest(&self, is_urgent: bool) -> Option<Instant> {
+        match &self.bucket {
+            Some(bucket) => bucket.earliest(self.intervals.min, is_urgent),
+            None => self
+                .started
+                .and_then(|started| started.checked_add(self.intervals.min)),
+        }
     }
 
     /// What is due at `now`. The sync counts as started then, with everything reported so far.
@@ -181,6 +229,7 @@ impl Schedule {
         let is_resync = self.listing().is_some_and(|time| time <= now);
         let due = if is_resync { Due::Resync } else { Due::Sync };
         self.change = None;
+        self.urgent = None;
         if is_resync {
             self.resync = None;
         }
@@ -341,6 +390,109 @@ mod tests {
         assert_eq!(schedule.take(start + seconds(70)), Some(Due::Sync));
         schedule.on_error(start + seconds(70));
         assert_eq!(schedule.take(start + seconds(71)), Some(Due::Resync));
+    }
+
+    const PACE: Pace = Pace {
+        burst: 4,
+        reserved: 2,
+        pause_after: Duration::from_secs(20),
+    };
+
+    /// A schedule with a pace, after its first sync at `start`, which wrote nothing.
+    fn paced(start: Instant) -> Schedule {
+        let mut schedule = Schedule::new(Intervals {
+            max: Duration::ZERO,
+            ..INTERVALS
+        });
+        schedule.set_pace(Some(PACE));
+        schedule.on_synced(start);
+        assert!(schedule.take(start).is_some());
+        schedule.on_report(start, None);
+        schedule
+    }
+
+    /// A sync that is due now and changes the kernel.
+    fn write(schedule: &mut Schedule, now: Instant) {
+        assert_eq!(schedule.take(now), Some(Due::Sync));
+        schedule.on_written(now);
+        schedule.on_report(now, None);
+    }
+
+    #[test]
+    fn a_few_transactions_follow_each_other_at_once_and_what_must_not_wait_has_more() {
+        let start = Instant::now();
+        let mut schedule = paced(start);
+        for _ in 0..2 {
+            schedule.on_change(start);
+            write(&mut schedule, start);
+        }
+        schedule.on_change(start);
+        assert_eq!(schedule.next(), Some(start + seconds(1)));
+        for _ in 0..2 {
+            schedule.on_urgent_change(start);
+            write(&mut schedule, start);
+        }
+        // All are used: one in each interval.
+        schedule.on_urgent_change(start);
+        assert_eq!(schedule.next(), Some(start + seconds(1)));
+        write(&mut schedule, start + seconds(1));
+        // Others wait until the reserved ones are there again.
+        schedule.on_change(start + seconds(1));
+        assert_eq!(schedule.next(), Some(start + seconds(4)));
+        // After a rest everything is permitted again, and not more.
+        let later = start + seconds(100);
+        for _ in 0..4 {
+            schedule.on_urgent_change(later);
+            write(&mut schedule, later);
+        }
+        schedule.on_urgent_change(later);
+        assert_eq!(schedule.next(), Some(later + seconds(1)));
+    }
+
+    #[test]
+    fn syncs_that_change_nothing_are_not_counted() {
+        let start = Instant::now();
+        let mut schedule = paced(start);
+        for _ in 0..10 {
+            schedule.on_change(start);
+            assert_eq!(schedule.take(start), Some(Due::Sync));
+            schedule.on_report(start, None);
+        }
+        schedule.on_change(start);
+        assert_eq!(schedule.next(), Some(start));
+    }
+
+    #[test]
+    fn while_changes_do_not_end_there_is_a_pause_in_which_a_listing_ends() {
+        let start = Instant::now();
+        let mut schedule = paced(start);
+        schedule.set_listing_time(seconds(3));
+        let mut times = Vec::new();
+        while times.last().is_none_or(|last| *last < start + seconds(60)) {
+            let now = schedule
+                .next()
+                .unwrap_or(start)
+                .max(times.last().copied().unwrap_or(start));
+            schedule.on_urgent_change(now);
+            let now = schedule.next().unwrap();
+            write(&mut schedule, now);
+            times.push(now);
+        }
+        let pauses: Vec<Duration> = times
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .filter(|pause| *pause >= seconds(3))
+            .collect();
+        assert_eq!(pauses, [seconds(3); 2]);
+        // An isolated change never waits.
+        let mut schedule = paced(start);
+        schedule.set_listing_time(seconds(3));
+        for minute in 0..5 {
+            let now = start + seconds(60 * minute);
+            schedule.on_change(now);
+            assert_eq!(schedule.next(), Some(now));
+            write(&mut schedule, now);
+        }
     }
 
     #[test]

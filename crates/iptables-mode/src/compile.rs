@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use kernlink_iptables_restore::matches::AddressType;
 use kernlink_iptables_restore::{ChainName, Match, Network, Rule, Target};
-use kernlink_netfilter::{Extension, LOOPBACK_IPV4};
+use kernlink_netfilter::{Extension, LOOPBACK_IPV4, local_match};
 use kernlink_services::{ChosenEndpoint, Family, Frontend, FrontendKind, ServicePort, TrafficPolicy};
 
 use super::chains::{Counters, FixedChain, LOOPBACK_ACCEPTED, nfacct};
@@ -49,7 +49,7 @@ impl Inputs<'_> {
     /// The match of traffic from pods, or of all other traffic. `None` if pods cannot be recognised.
     fn local(&self, family: Family, is_local: bool) -> Option<Match> {
         let detection = &self.config.local_detection;
-        detection.condition(family, self.pod_cidr, is_local)
+        local_match(detection, family, self.pod_cidr, is_local)
     }
 }
 

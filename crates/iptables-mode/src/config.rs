@@ -6,7 +6,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::schedule::Intervals;
-use kernlink_netfilter::{Conntrack, LOOPBACK_IPV4, LocalDetection, MasqueradeBit};
+use kernlink_host::{Conntrack, LocalDetection, MasqueradeBit};
+use kernlink_netfilter::LOOPBACK_IPV4;
 use kernlink_services::{Family, NodePortAddresses};
 
 /// The configuration of iptables mode. [`Config::new`] has kube-proxy's defaults.

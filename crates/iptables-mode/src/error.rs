@@ -1,6 +1,6 @@
 //! Errors of operations of iptables mode, and of listings.
 
-use kernlink_netfilter::SysctlError;
+use kernlink_host::SysctlError;
 
 /// Why an operation failed, or the kernel could not be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kernlink_netfilter::DeleteFlows;
-use kernlink_netfilter::flows::{FlowDestination, TrackedFlows};
+use kernlink_host::DeleteFlows;
+use kernlink_host::flows::{FlowDestination, TrackedFlows};
 use kernlink_services::{Family, ObjectName, Protocol, ServicePort, ServicePortId};
 
 /// The UDP frontends with the endpoints of their flows, and the destinations whose flows are to be compared.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
+use kernlink_host::{KernelConntrack, KernelSysctls, Sysctls};
 use kernlink_iptables_restore::{Iptables, Restore, Variant};
-use kernlink_netfilter::{KernelConntrack, KernelSysctls, Sysctls};
 use kernlink_services::Family;
 
 use super::accounting::{Accounting, KernelAccounting};
@@ -59,7 +59,7 @@ impl Kernel {
             links: Box::new(kernlink_dummylink::Fake::new()),
             conntrack: Box::new(kernlink_conntrack::Fake::new()),
             accounting: Box::new(super::accounting::FakeAccounting::default()),
-            sysctls: Box::new(kernlink_netfilter::FakeSysctls::default()),
+            sysctls: Box::new(kernlink_host::FakeSysctls::default()),
         }
     }
 

@@ -12,24 +12,11 @@
 //! As long as virtual IPs are addresses of this node, the kernel selects them as the source of connections that processes of the node open to
 //! them. So `KUBE-POSTROUTING` masquerades connections with such a source.
 
-use kernlink_dummylink::{DummyLinks, LinkName};
 use kernlink_iptables_restore::{Rule, Ruleset, Table};
-use kernlink_netfilter::{IPVS_LINK, chain_name, comment_match};
+use kernlink_netfilter::{chain_name, comment_match};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, Jump};
-use super::error::Error;
-
-/// Whether the link of IPVS mode exists.
-///
-/// # Errors
-/// If the links could not be read.
-pub fn has_ipvs_link(links: &mut dyn DummyLinks) -> Result<bool, Error> {
-    match LinkName::new(IPVS_LINK) {
-        Ok(link) => Ok(links.exists(&link)?),
-        Err(_) => Ok(false),
-    }
-}
 
 /// The jumps of IPVS mode to a chain that both modes have and that differ from those of iptables mode, as often as each exists.
 pub(super) fn jumps(ruleset: &Ruleset, family: Family) -> Vec<Jump> {

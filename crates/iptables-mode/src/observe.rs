@@ -5,13 +5,13 @@ mod recheck;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::overlap::at_once;
+use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
+use kernlink_host::flows::{Reading, read_flows};
+use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
-use kernlink_netfilter::flows::{Reading, read_flows};
 use kernlink_netfilter::{
-    CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, read_tables_of,
-    unreadable_rules, unreadable_table, unreadable_tables,
+    read_tables, read_tables_of, unreadable_rules, unreadable_table, unreadable_tables,
 };
 use kernlink_services::{Event, Family};
 
@@ -75,7 +75,7 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let families: Vec<Family> = families.iter().copied().filter(is_read).collect();
     let needs_flows = state.flows.tracked.reading() != Reading::Done;
     let Kernel { rules, conntrack, .. } = kernel;
-    let (tables, flows) = at_once(
+    let (tables, flows) = join(
         || read_tables_of(&mut **rules, &families),
         || needs_flows.then(|| read_flows(&mut **conntrack, |_| true)),
     );

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use kernlink_host::{DeleteFlows, Sysctl};
 use kernlink_iptables_restore::{
     ChainName, Edit, Jump, Operation as RulesOperation, Position, Restore, Rule,
 };
-use kernlink_netfilter::{DeleteFlows, Sysctl};
 use kernlink_services::Family;
 
 use super::chains::FixedChain;

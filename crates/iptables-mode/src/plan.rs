@@ -6,15 +6,15 @@ mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
+use kernlink_host::CONNTRACK_BUCKETS;
+use kernlink_host::Sysctl;
 use kernlink_iptables_restore::{Edit, Operation as RulesOperation, Position, Rule, Table};
-use kernlink_netfilter::CONNTRACK_BUCKETS;
-use kernlink_netfilter::Sysctl;
 use kernlink_services::Family;
 
 use self::flows::plan_flows;
 use self::services::plan_services;
-use super::IptablesMode;
 use super::chains::{FixedChain, Jump, jumps};
 use super::key::Key;
 use super::observed::{ObservedChain, counts};
@@ -29,7 +29,7 @@ use super::write::Writer;
 type Need = kernlink_engine::plan::Need<Key>;
 
 /// Adds the steps for everything that is dirty.
-pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
+pub(super) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
     state.complete_dirty();
     state.forget_replaced();
     plan_sysctls(state, builder, |name| name != ROUTE_LOCALNET, Phase::Sysctls, &[]);
@@ -67,7 +67,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode
 /// Adds the steps for the sysctls with these names.
 fn plan_sysctls(
     state: &State,
-    builder: &mut PlanBuilder<'_, IptablesMode>,
+    builder: &mut BuilderOf<'_, State>,
     is_included: impl Fn(&str) -> bool,
     phase: Phase,
     needs: &[Need],
@@ -96,7 +96,7 @@ fn plan_sysctls(
 
 /// Adds the steps that create the accounting objects that rules name. No step needs them: a rule that names a missing object is refused, and
 /// then no rule names one.
-fn plan_accounting(state: &State, builder: &mut PlanBuilder<'_, IptablesMode>) {
+fn plan_accounting(state: &State, builder: &mut BuilderOf<'_, State>) {
     for difference in state.accounting.differences() {
         if difference.desired.is_some() && difference.observed.is_none() {
             let name = difference.key.clone();
@@ -134,7 +134,7 @@ impl Fixed {
     }
 }
 
-fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, IptablesMode>) -> Fixed {
+fn plan_fixed(state: &State, family: Family, builder: &mut BuilderOf<'_, State>) -> Fixed {
     let observed = state.fixed(family);
     let firewall = FixedChain::FilterFirewall;
     let to_firewall = Rule::new().jump(firewall.name());
@@ -255,7 +255,7 @@ fn missing_jumps(state: &State, family: Family) -> Vec<(usize, Jump)> {
 }
 
 /// Adds the jumps of a family whose tables cannot be read, and its rule of `KUBE-FIREWALL`.
-fn plan_jumps(state: &State, family: Family, fixed: &mut Fixed, builder: &mut PlanBuilder<'_, IptablesMode>) {
+fn plan_jumps(state: &State, family: Family, fixed: &mut Fixed, builder: &mut BuilderOf<'_, State>) {
     if !state.is_fixed_dirty(family) || state.is_readable(family) {
         return;
     }

@@ -4,16 +4,17 @@ mod dirty;
 mod ports;
 mod readings;
 mod record;
-mod totals;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::plan::Subject;
+use kernlink_engine::retire::Interim;
 use kernlink_engine::table::Table;
+use kernlink_host::CONNTRACK_BUCKETS;
 use kernlink_iptables_restore::{ChainName, Rule, Table as RuleTable};
-use kernlink_netfilter::{CONNTRACK_BUCKETS, MissingExtensions};
+use kernlink_netfilter::{MissingExtensions, interim_rules};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
 use self::ports::PortObjects;
@@ -32,7 +33,7 @@ use super::touched::Touched;
 /// The desired and observed chains and rules of iptables mode.
 #[derive(Clone, Debug)]
 pub struct State {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     /// The families that are served, and those that were served before the configuration changed or by an earlier process.
     pub(super) managed: BTreeSet<Family>,
     /// By family, whether it was searched for chains of an earlier process.
@@ -42,8 +43,7 @@ pub struct State {
     pub(super) counters: Counters,
     /// The accounting objects that rules name.
     pub(super) accounting: Table<Box<str>, ()>,
-    /// By family, if anything of IPVS mode is left on this node: the rules of `KUBE-POSTROUTING` that are needed while it serves connections or
-    /// has virtual IPs.
+    /// By family, if a retiring mode has any: the rules of `KUBE-POSTROUTING` that it needs meanwhile.
     interim_rules: [Option<Vec<Rule>>; 2],
     /// The extensions that rules do without.
     pub(super) missing: MissingExtensions,
@@ -63,7 +63,7 @@ pub struct State {
     /// Their rules in shared chains, by family.
     pub(super) rules: [Table<RuleKey, ()>; 2],
     /// By family.
-    fixed: [FixedChains; 2],
+    pub(super) fixed: [FixedChains; 2],
     /// The objects whose last operation was refused without a change: they are as recorded.
     refused: BTreeSet<Key>,
     /// What the planned steps change that are not done yet.
@@ -71,29 +71,29 @@ pub struct State {
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
     /// The number of endpoints of all service ports, by family.
-    endpoints: [usize; 2],
+    pub(super) endpoints: [usize; 2],
     /// By family.
-    sums: [Sums; 2],
+    pub(super) sums: [Sums; 2],
     /// Whether the sync in progress, or the last one, read the whole kernel.
-    is_full: bool,
+    pub(super) is_full: bool,
     /// Whether rules of endpoints have comments, by family.
     has_comments: [bool; 2],
     /// Whether all service ports are to be compiled again.
-    is_outdated: bool,
+    pub(super) is_outdated: bool,
     /// The time of the plan or sync in progress, or of the last one.
-    now: Option<Instant>,
+    pub(super) now: Option<Instant>,
     /// Whether an operation of this sync changed what the fixed chains depend on.
-    changes_fixed: bool,
+    pub(super) changes_fixed: bool,
     /// Whether one of the last sync did: the next sync, which is due at once, writes them.
-    is_fixed_outdated: bool,
+    pub(super) is_fixed_outdated: bool,
     /// By family, how often the watched chains were read again.
     turns: [usize; 2],
 }
 
 /// The fixed chains of a family as last read or written.
 #[derive(Clone, Debug, Default)]
-struct FixedChains {
-    observed: BTreeMap<FixedChain, ObservedChain>,
+pub(super) struct FixedChains {
+    pub(super) observed: BTreeMap<FixedChain, ObservedChain>,
     /// Whether each of the [`jumps`](super::chains::jumps) exists.
     jumps: Vec<bool>,
     /// The jumps of IPVS mode that exist.
@@ -104,11 +104,11 @@ struct FixedChains {
     unread: BTreeSet<RuleTable>,
     /// Whether the tool or the kernel does not have the tables.
     is_unsupported: bool,
-    is_dirty: bool,
+    pub(super) is_dirty: bool,
     /// Whether it was read and its rules are not distinguished yet.
     is_new: bool,
     /// Whether the last reading found another state than the recorded one.
-    is_changed: bool,
+    pub(super) is_changed: bool,
 }
 
 impl FixedChains {
@@ -169,17 +169,7 @@ impl State {
         state
     }
 
-    pub(super) fn set_config(&mut self, config: &Config) {
-        if *config == *self.config {
-            return;
-        }
-        self.config = Arc::new(config.clone());
-        self.is_outdated = true;
-        self.missing.clear();
-        self.configure();
-    }
-
-    fn configure(&mut self) {
+    pub(crate) fn configure(&mut self) {
         self.managed.extend(&self.config.services.families);
         for family in self.managed.clone() {
             self.set_fixed_dirty(family);
@@ -225,12 +215,6 @@ impl State {
         }
     }
 
-    /// Sets the time of the plan or sync that begins.
-    pub(super) fn set_time(&mut self, now: Instant) {
-        self.now = Some(now);
-        self.is_full = false;
-    }
-
     /// The whole kernel is read by the plan or sync in progress.
     pub(super) fn set_full(&mut self) {
         self.is_full = true;
@@ -245,25 +229,6 @@ impl State {
 
     pub(super) fn sums(&self, family: Family) -> &Sums {
         &self.sums[family.index()]
-    }
-
-    /// The objects to read again although no operation on them failed.
-    pub(super) fn due(&self) -> Vec<Key> {
-        let managed = self.managed.iter().filter(|_| self.is_fixed_outdated);
-        managed.map(|family| Key::Fixed(*family)).collect()
-    }
-
-    /// When [`due`](Self::due) returns an object, or everything is to be read again.
-    pub(super) fn next(&self) -> Option<Instant> {
-        let now = self
-            .now
-            .filter(|_| self.is_fixed_outdated || self.has_changed_support);
-        [now, self.readings.retry_at()].into_iter().flatten().min()
-    }
-
-    /// Whether everything is to be read again.
-    pub(super) fn needs_listing(&self, now: Instant) -> bool {
-        self.has_changed_support || self.readings.retry_at().is_some_and(|at| at <= now)
     }
 
     /// Records that the tables of a family, which were read before, cannot be read now.
@@ -301,7 +266,7 @@ impl State {
         self.config.services.families.iter().copied()
     }
 
-    fn tables(
+    pub(super) fn tables(
         &mut self,
         family: Family,
     ) -> (
@@ -311,7 +276,7 @@ impl State {
         (&mut self.chains[family.index()], &mut self.rules[family.index()])
     }
 
-    /// The rules of a fixed chain that do not depend on Services, with those that are needed for what IPVS mode left.
+    /// The rules of a fixed chain that do not depend on Services, with those that retiring modes need.
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
         let mut rules = self.configured_rules(chain, family);
         if chain == FixedChain::NatPostrouting {
@@ -372,18 +337,22 @@ impl State {
         &self.fixed[family.index()].leftover_jumps
     }
 
-    /// Sets the rules of `KUBE-POSTROUTING` that are needed for what IPVS mode left on this node; `None` if nothing is left.
-    pub fn set_interim_rules(&mut self, family: Family, rules: Option<Vec<Rule>>) {
-        let known = &mut self.interim_rules[family.index()];
-        let is_equal = known.iter().flatten().eq(rules.iter().flatten());
-        *known = rules;
-        if !is_equal && self.managed.contains(&family) {
-            self.set_fixed_dirty(family);
+    /// Sets the rules of `KUBE-POSTROUTING` that retiring modes need.
+    pub(super) fn set_interim(&mut self, interim: &[Interim]) {
+        let chain = FixedChain::NatPostrouting;
+        for family in Family::ALL {
+            let rules = interim_rules(interim, family, chain.table(), &chain.name());
+            let known = &mut self.interim_rules[family.index()];
+            let is_equal = known.iter().flatten().eq(rules.iter().flatten());
+            *known = rules;
+            if !is_equal && self.managed.contains(&family) {
+                self.set_fixed_dirty(family);
+            }
         }
     }
 
-    /// Whether anything of IPVS mode is left on this node.
-    pub(super) fn leaves_ipvs(&self, family: Family) -> bool {
+    /// Whether another mode may serve Services of this family: one needs rules of `KUBE-POSTROUTING`, or will not any more.
+    pub(super) fn has_interim_rules(&self, family: Family) -> bool {
         self.interim_rules[family.index()].is_some()
     }
 

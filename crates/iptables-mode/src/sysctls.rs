@@ -1,6 +1,6 @@
 //! The sysctls that iptables mode sets.
 
-use kernlink_netfilter::Sysctl;
+use kernlink_host::Sysctl;
 
 use super::config::Config;
 

@@ -10,15 +10,16 @@
 //! Chains with rules of Services change with every Service: their notifications are nearly always about own changes. A flush of a table also
 //! removes the jumps, so it is noticed, and everything is then read.
 
-use kernlink_netfilter::watch::{Changed, Watchable, Watched};
+use kernlink_host::watch::{Changed, Watchable, Watched};
+use kernlink_netfilter::watched_tables;
 
 use super::chains::{FixedChain, jumps};
 use super::config::Config;
 use super::key::Key;
-pub use kernlink_netfilter::watch::{RulesSource, WatchError, WatchOptions, Watcher};
+pub use kernlink_host::watch::{RulesSource, WatchError, WatchOptions, Watcher};
 
 /// What a [`Watcher`] noticed in iptables mode.
-pub type WatchEvent = kernlink_netfilter::watch::WatchEvent<Key>;
+pub type WatchEvent = kernlink_host::watch::WatchEvent<Key>;
 
 impl Watchable for Config {
     type Key = Key;
@@ -33,6 +34,6 @@ impl Watchable for Config {
             // Without a link, no address is bound.
             Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
         };
-        Ok(Watched::new(None, fixed.chain(built_in).collect(), key))
+        Ok(Watched::new(None, watched_tables(fixed.chain(built_in)), key))
     }
 }

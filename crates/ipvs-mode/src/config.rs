@@ -7,9 +7,9 @@ use ipnet::IpNet;
 use kernlink_dummylink::LinkName;
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::schedule::Intervals;
+use kernlink_host::IPVS_LINK;
+pub use kernlink_host::{Conntrack, InvalidMasqueradeBit, LocalDetection, MasqueradeBit};
 use kernlink_ipvs::{Scheduler, Timeouts};
-use kernlink_netfilter::IPVS_LINK;
-pub use kernlink_netfilter::{Conntrack, InvalidMasqueradeBit, LocalDetection, MasqueradeBit};
 use kernlink_services::ObjectName;
 use kernlink_services::model::options::is_drain_timeout;
 

@@ -1,6 +1,6 @@
 //! Errors of operations on kernel objects, and of listings.
 
-pub use kernlink_netfilter::{SysctlError, SysctlErrorCause};
+pub use kernlink_host::{SysctlError, SysctlErrorCause};
 
 /// Why an operation on a kernel object failed, or kernel objects could not be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -14,8 +14,8 @@ pub use self::sets::KernelSets;
 use super::error::Error;
 use super::operation::Operation;
 #[cfg(feature = "fake")]
-pub use kernlink_netfilter::FakeSysctls;
-pub use kernlink_netfilter::{KernelConntrack, KernelSysctls, Sysctls};
+pub use kernlink_host::FakeSysctls;
+pub use kernlink_host::{KernelConntrack, KernelSysctls, Sysctls};
 
 /// The kernel APIs of IPVS mode. Each can be replaced by the embedder.
 pub struct Kernel {

@@ -1,8 +1,8 @@
 //! The configuration of IPVS mode from kube-proxy's configuration file.
 
 use kernlink_engine::error::InvalidConfig;
+use kernlink_host::FromFile;
 use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
-use kernlink_netfilter::FromFile;
 
 use super::config::{Config, IpvsTimeouts};
 use super::options::known_scheduler;

@@ -10,14 +10,15 @@ use std::net::IpAddr;
 
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, LinkName};
-use kernlink_engine::overlap::at_once;
+use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
+use kernlink_host::processors;
 use kernlink_ipset::{Element, Entry};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{
     Consistency, Ipvs, RealServerKey, RealServerSummary, Snapshot, SnapshotEntry, VirtualServerKey,
 };
-use kernlink_netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
+use kernlink_netfilter::{TABLES, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 use kernlink_services::{Event, Family};
 
 use super::error::Error;
@@ -50,7 +51,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     let (tables, snapshot) = if families.is_empty() {
         (Vec::new(), ipvs.snapshot())
     } else {
-        at_once(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
+        join(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
     };
     let mut snapshot = snapshot?;
     if let Consistency::Unverified { attempts } = snapshot.consistency {
@@ -405,12 +406,15 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
     };
     let chains = &mut state.chains[family.index()];
     chains.is_unread = false;
+    chains.has_unreadable = match &observed {
+        ObservedRules::Saved(saved) => TABLES.iter().any(|table| saved.is_unreadable(*table)),
+        // A host without the tables has no rules in them.
+        ObservedRules::Unreadable(Error::Rules(error)) => !error.is_unsupported(),
+        _ => true,
+    };
     let before = std::mem::replace(&mut chains.observed, observed);
     if let (ObservedRules::Written(before), true) = (before, chains.is_in_place) {
         chains.before = Some(before);
-    }
-    if state.retired.is_none() {
-        state.observe_leftovers(family);
     }
     state.set_rules_dirty(family);
     events

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kernlink_netfilter::DeleteFlows;
+use kernlink_host::DeleteFlows;
 
 use super::replacement::Replacement;
 use super::sysctls::Sysctl;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kernlink_engine::DataPath;
 use kernlink_iptables_restore::{Ownership, Ruleset, diff_operations};
 use kernlink_ipvs::Timeouts;
 use kernlink_netfilter::{TABLES, read_tables};
@@ -114,10 +115,9 @@ fn recheck_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
         _ => return false,
     };
     let chains = &mut state.chains[family.index()];
-    if chains.are_leftovers_unknown {
+    if std::mem::take(&mut chains.has_unreadable) {
         // No other program changed them: they can be read for the first time.
         chains.observed = ObservedRules::Saved(Box::new(saved));
-        state.observe_leftovers(family);
         state.set_rules_dirty(family);
         return false;
     }

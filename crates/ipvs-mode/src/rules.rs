@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+use kernlink_engine::retire::Name;
 use kernlink_iptables_restore::matches::{
     AddressType, AddressTypes, Addrtype, ConntrackMatch, ConntrackState, IpvsMatch, Physdev, SetDirection,
 };
@@ -17,7 +18,8 @@ use kernlink_iptables_restore::{
 };
 pub use kernlink_netfilter::Jump;
 use kernlink_netfilter::{
-    Extension, LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match, masquerade_sources,
+    Extension, LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, local_match, mark_match,
+    masquerade_sources,
 };
 use kernlink_services::{Family, FrontendKey, Protocol};
 
@@ -103,14 +105,10 @@ pub fn jumps() -> Vec<Jump> {
     .collect()
 }
 
-/// Whether iptables mode has no chain with this name.
-pub(super) fn is_only_chain_of_ipvs_mode(table: Table, name: &ChainName) -> bool {
-    let names: &[&str] = match table {
-        Table::Nat => &[NODE_PORT, LOAD_BALANCER],
-        Table::Filter => &[NODE_PORT, SOURCE_RANGES_FIREWALL, IPVS_FILTER, IPVS_OUT_FILTER],
-        _ => &[],
-    };
-    names.contains(&name.as_str())
+/// Whether IPVS mode may have a chain with this name.
+pub(super) fn has_chain(name: &Name<'_>) -> bool {
+    let mut chains = CHAINS.iter().filter(|(of, _)| of.as_str() == name.table);
+    chains.any(|(_, names)| names.contains(&name.name))
 }
 
 /// Whether a chain is one of IPVS mode.
@@ -119,10 +117,11 @@ pub(super) fn is_chain_of_ipvs_mode(table: Table, name: &ChainName) -> bool {
     chains.any(|(_, names)| names.contains(&name.as_str()))
 }
 
-/// Whether iptables mode has no equal jump. That to `KUBE-PROXY-FIREWALL` has another comment there, and another condition.
-pub(super) fn is_only_of_ipvs_mode(jump: &Jump) -> bool {
+/// Whether no other mode has an equal jump, if `is_kept` decides about chains. That to `KUBE-PROXY-FIREWALL` has a comment and conditions of
+/// its own in each mode.
+pub(super) fn is_only_of_ipvs_mode(jump: &Jump, is_kept: impl Fn(Table, &ChainName) -> bool) -> bool {
     let to = jump.rule.target.as_ref().and_then(|target| target.chain());
-    to.is_some_and(|to| to.as_str() == PROXY_FIREWALL || is_only_chain_of_ipvs_mode(jump.table, to))
+    to.is_some_and(|to| to.as_str() == PROXY_FIREWALL || !is_kept(jump.table, to))
 }
 
 /// Whether rules look up the load balancers with source ranges, and drop packets of other clients.
@@ -320,7 +319,7 @@ impl RuleInputs<'_> {
             None
         } else {
             let detection = &config.local_detection;
-            Some(detection.condition(self.family, self.pod_cidr, false))
+            Some(local_match(detection, self.family, self.pod_cidr, false))
         };
         let (lookup, condition) = match not_local {
             None => (Lookup::Destination, None),

@@ -4,8 +4,8 @@ use kernlink_base::KernelRelease;
 use kernlink_services::Family;
 
 use super::config::Config;
-pub(super) use kernlink_netfilter::CONNTRACK_BUCKETS;
-pub use kernlink_netfilter::Sysctl;
+pub(super) use kernlink_host::CONNTRACK_BUCKETS;
+pub use kernlink_host::Sysctl;
 
 /// What happens if a desired sysctl has another value: it does not exist, or cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

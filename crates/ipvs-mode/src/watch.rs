@@ -7,15 +7,16 @@
 //! | chains and jumps in legacy tables | they are read every 5 seconds, see [`WatchOptions::check_interval`] |
 //! | virtual servers, real servers, sets, entries, sysctls | the kernel sends no events: only a full listing finds a change |
 
-use kernlink_netfilter::watch::{Changed, Watchable, Watched};
+use kernlink_host::watch::{Changed, Watchable, Watched};
+use kernlink_netfilter::watched_tables;
 
 use super::config::Config;
 use super::key::Key;
 use super::rules;
-pub use kernlink_netfilter::watch::{RulesSource, WatchError, WatchOptions, Watcher};
+pub use kernlink_host::watch::{RulesSource, WatchError, WatchOptions, Watcher};
 
 /// What a [`Watcher`] noticed in IPVS mode.
-pub type WatchEvent = kernlink_netfilter::watch::WatchEvent<Key>;
+pub type WatchEvent = kernlink_host::watch::WatchEvent<Key>;
 
 impl Watchable for Config {
     type Key = Key;
@@ -39,6 +40,10 @@ impl Watchable for Config {
             Changed::NodeAddresses => Key::NodeAddresses,
             Changed::Rules(family) => Key::Rules(family),
         };
-        Ok(Watched::new(Some(link), owned.chain(built_in).collect(), key))
+        Ok(Watched::new(
+            Some(link),
+            watched_tables(owned.chain(built_in)),
+            key,
+        ))
     }
 }

@@ -267,6 +267,78 @@ fn periods_of_iptables_mode_are_compared_in_that_mode() {
     }
 }
 
+fn in_nftables_mode(rest: &str) -> String {
+    HEAD.replace("mode: ipvs", "mode: nftables") + rest
+}
+
+#[test]
+fn nftables_mode_has_the_defaults_of_kube_proxy() {
+    let config = read("f", &in_nftables_mode("")).unwrap();
+    let nftables = &config.nftables;
+    assert_eq!((nftables.masquerade_bit, nftables.masquerade_all), (14, false));
+    assert_eq!(
+        (nftables.sync_period, nftables.min_sync_period),
+        (Duration::from_secs(30), Duration::from_secs(1))
+    );
+    assert_eq!(config.node_port_addresses, NodePortAddresses::Primary);
+    assert_eq!(config.warnings, []);
+    assert_eq!(parsed("").node_port_addresses, NodePortAddresses::All);
+    let all = read("f", &in_nftables_mode("nodePortAddresses: [0.0.0.0/0]")).unwrap();
+    assert_eq!(
+        all.node_port_addresses,
+        NodePortAddresses::Networks(vec!["0.0.0.0/0".parse().unwrap()])
+    );
+}
+
+#[test]
+fn fields_of_nftables_mode_are_read_and_validated() {
+    let fields = "nftables: {masqueradeBit: 31, masqueradeAll: true, syncPeriod: 2m, minSyncPeriod: 0s}";
+    let nftables = read("f", &in_nftables_mode(fields)).unwrap().nftables;
+    assert_eq!((nftables.masquerade_bit, nftables.masquerade_all), (31, true));
+    assert_eq!(nftables.sync_period, Duration::from_secs(120));
+    assert_eq!(
+        nftables.min_sync_period,
+        Duration::from_secs(1),
+        "0 is the default, as in kube-proxy"
+    );
+    let error = |rest: &str| read("f", &in_nftables_mode(rest)).unwrap_err().to_string();
+    assert_eq!(
+        error("nftables: {masqueradeBit: 32, syncPeriod: soon}"),
+        "f: nftables.syncPeriod: \"soon\" is not a duration such as 30s or 1m30s; nftables.masqueradeBit: 32 must be within the range [0, 31]"
+    );
+    let periods = "nftables: {syncPeriod: 500ms}";
+    assert_eq!(
+        error(periods),
+        "f: nftables.syncPeriod: must be greater than or equal to nftables.minSyncPeriod"
+    );
+    assert_eq!(
+        warnings(periods),
+        ["nftables.syncPeriod: has an effect in mode nftables only"],
+        "compared in nftables mode only"
+    );
+}
+
+#[test]
+fn fields_of_iptables_mode_have_no_effect_in_nftables_mode() {
+    let rest = "iptables: {masqueradeBit: 3, masqueradeAll: true, localhostNodePorts: false, syncPeriod: 1m, minSyncPeriod: 2s}";
+    let config = read("f", &in_nftables_mode(rest)).unwrap();
+    let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        ["masqueradeBit", "masqueradeAll", "syncPeriod", "minSyncPeriod"]
+            .map(|field| format!("iptables.{field}: has no effect in mode nftables"))
+    );
+}
+
+#[test]
+fn the_mode_is_read_from_a_file_whose_other_fields_are_invalid() {
+    let mode = |text: &str| kernlink_kubernetes::kube_proxy_config::mode(text);
+    assert_eq!(mode("mode: nftables\nipvs: 5").as_deref(), Some("nftables"));
+    assert_eq!(mode("mode: 5"), None);
+    assert_eq!(mode("a: ["), None);
+    assert_eq!(mode(""), None);
+}
+
 /// A fraction of a second has no effect in the kernel. The value stays exact.
 #[test]
 fn a_timeout_with_a_fraction_of_a_second_has_a_warning() {
@@ -292,7 +364,7 @@ fn fields_that_kubeadm_and_kube_proxy_write_unchanged_have_no_warning() {
         include_str!("kube_proxy_config/kubeadm.yaml"),
         include_str!("kube_proxy_config/defaults.yaml"),
     ] {
-        for mode in ["", "iptables", "ipvs", "userspace"] {
+        for mode in ["", "iptables", "ipvs", "nftables", "userspace"] {
             let mode_of = |value: &str| format!("mode: \"{value}\"");
             assert!(text.contains(&mode_of("")));
             let read = read("f", &text.replace(&mode_of(""), &mode_of(mode))).unwrap();
@@ -319,9 +391,9 @@ configSyncPeriod: 15m0s\nshowHiddenMetricsForVersion: '1.35'\nportRange: 0-0\nud
             "clientConnection.qps: not used: a list and a watch for each kind are all requests",
             "featureGates: not used: there are no feature gates",
             "logging.options.json.splitStream: not used: the program configures its own log",
-            "nftables.masqueradeBit: not used: there is no nftables mode",
             "showHiddenMetricsForVersion: not used: there are no hidden metrics",
             "winkernel.sourceVip: not used: applies to Windows only",
+            "nftables.masqueradeBit: has an effect in mode nftables only",
         ]
     );
     assert_eq!(

@@ -28,7 +28,7 @@ pub use self::transform::{
     Bitwise, BitwiseOperation, ByteOrder, ByteOrderOperation, Compare, CompareOperator, Range,
 };
 use crate::uapi::{NFTA_EXPR_DATA, NFTA_EXPR_NAME, NFTA_LIST_ELEM};
-use crate::wire::{Attributes, Field, MISSING, text};
+use crate::wire::{Attributes, Field, MISSING, UNKNOWN, text};
 
 macro_rules! expressions {
     ($($(#[$doc:meta])* $variant:ident $name:literal,)*) => {
@@ -275,7 +275,30 @@ impl Field for Box<Expression> {
     }
 
     fn read(attribute: &Attribute<'_>) -> Result<Self, Error> {
-        Expression::read(attribute).map(Box::new)
+        // The kernel has nothing else there. Without this a message could be a thousand expressions in each other.
+        match &*name(attribute)? {
+            "payload" | "meta" => Expression::read(attribute).map(Box::new),
+            _ => Err(UNKNOWN),
+        }
+    }
+}
+
+/// The name of an expression.
+fn name(attribute: &Attribute<'_>) -> Result<Box<str>, Error> {
+    for attribute in attribute.nested() {
+        let attribute = attribute?;
+        if attribute.kind() == NFTA_EXPR_NAME {
+            return Ok(text(&attribute));
+        }
+    }
+    Err(MISSING)
+}
+
+/// An expression of the elements that an expression adds, which adds none itself.
+pub(crate) fn read_of_element(attribute: &Attribute<'_>) -> Result<Expression, Error> {
+    match &*name(attribute)? {
+        "dynset" => Err(UNKNOWN),
+        _ => Expression::read(attribute),
     }
 }
 

@@ -63,6 +63,11 @@ pub struct Rule {
     pub compat: Option<RuleCompat>,
     /// The handle of the rule after which an added rule is placed, or before which an inserted one is. When read: that of the rule before.
     pub position: Option<u64>,
+    /// A number by which a later rule of the same transaction is placed relative to this one; not read.
+    pub id: Option<u32>,
+    /// The number of an earlier rule of the same transaction and chain, which is taken instead of `position`. A command of `nft` cannot say
+    /// this.
+    pub position_id: Option<u32>,
     /// The kernel's number of the rule; only read.
     pub handle: Option<u64>,
 }
@@ -77,8 +82,24 @@ impl Rule {
             user_data: UserData::new(),
             compat: None,
             position: None,
+            id: None,
+            position_id: None,
             handle: None,
         }
+    }
+
+    /// Sets the number by which later rules of the same transaction are placed relative to this one.
+    #[must_use]
+    pub fn with_id(mut self, id: u32) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Places the rule after the earlier rule of the same transaction that has this number, or before it if it is inserted.
+    #[must_use]
+    pub fn with_position_id(mut self, id: u32) -> Self {
+        self.position_id = Some(id);
+        self
     }
 
     /// Sets `position`.
@@ -112,6 +133,8 @@ impl Rule {
     pub fn configuration(mut self) -> Self {
         self.handle = None;
         self.position = None;
+        self.id = None;
+        self.position_id = None;
         for expression in &mut self.expressions {
             expression.reset();
         }

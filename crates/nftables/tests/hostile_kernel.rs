@@ -229,3 +229,65 @@ fn answers_about_elements_in_another_order_belong_to_their_elements() {
         expected
     );
 }
+
+/// An expression in an expression in an expression: as deep as a message can be.
+#[test]
+fn expressions_in_each_other_are_read_printed_and_written_without_exhausting_the_stack() {
+    let be = |number: u32| number.to_be_bytes();
+    let nested = |kind: u16, bytes: &[u8]| attribute(kind | 0x8000, bytes);
+    let expression = |name: &[u8], data: &[u8]| {
+        [
+            attribute(uapi::NFTA_EXPR_NAME, name),
+            nested(uapi::NFTA_EXPR_DATA, data),
+        ]
+        .concat()
+    };
+    let inner = |expression: &[u8]| {
+        [
+            attribute(uapi::NFTA_INNER_NUM, &be(0)),
+            attribute(uapi::NFTA_INNER_TYPE, &be(1)),
+            attribute(uapi::NFTA_INNER_FLAGS, &be(0)),
+            attribute(uapi::NFTA_INNER_HDRSIZE, &be(8)),
+            nested(uapi::NFTA_INNER_EXPR, expression),
+        ]
+        .concat()
+    };
+    let dynset = |expression: &[u8]| {
+        [
+            attribute(uapi::NFTA_DYNSET_SET_NAME, b"s\0"),
+            attribute(uapi::NFTA_DYNSET_OP, &be(0)),
+            attribute(uapi::NFTA_DYNSET_SREG_KEY, &be(8)),
+            nested(uapi::NFTA_DYNSET_EXPR, expression),
+        ]
+        .concat()
+    };
+    let in_each_other = |name: &[u8], data: &dyn Fn(&[u8]) -> Vec<u8>| {
+        let mut outer = expression(b"meta\0", &[]);
+        while outer.len() < 64_000 {
+            outer = expression(name, &data(&outer));
+        }
+        outer
+    };
+    for expression in [
+        in_each_other(b"inner\0", &inner),
+        in_each_other(b"dynset\0", &dynset),
+    ] {
+        let rule = [
+            attribute(uapi::NFTA_RULE_TABLE, b"t\0"),
+            attribute(uapi::NFTA_RULE_CHAIN, b"c\0"),
+            nested(
+                uapi::NFTA_RULE_EXPRESSIONS,
+                &nested(uapi::NFTA_LIST_ELEM, &expression),
+            ),
+        ];
+        let rules = message(uapi::NFT_MSG_NEWRULE, NLM_F_MULTI, 1, &rule);
+        let rules = client(dump(Script::new(), &[rules]))
+            .rules(&table(), None)
+            .unwrap();
+        let [rule] = &*rules else { panic!("{rules:?}") };
+        assert!(rule.to_string().contains("Opaque"));
+        let script = Script::new().expect_anything().acknowledge(1, Ok(()));
+        let mut outcomes = client(script).execute(&[Operation::add(rule.clone())]);
+        assert!(outcomes.pop().is_some());
+    }
+}

@@ -21,10 +21,11 @@ use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_iptables_restore::{Chain, ChainName, Edit, Family, Rule, Ruleset, Table, Target};
 use kernlink_netlink::{Errno, Error};
 use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
+use kernlink_proxier::host::{FakeSysctls, LocalDetection, Shared};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, FakeAccounting};
 use kernlink_proxier::iptables_mode::{Config, IptablesMode, Kernel, Operation};
 use kernlink_proxier::ipvs_mode;
-use kernlink_proxier::netfilter::{FakeSysctls, LocalDetection, Shared};
+use kernlink_proxier::netfilter::SharedRules;
 
 use crate::requests::{NODE, served};
 use crate::tracer::Tracer;
@@ -54,7 +55,7 @@ impl Accounting for SharedAccounting {
 
 #[derive(Clone)]
 struct Node {
-    rules: Shared<kernlink_iptables_restore::Fake>,
+    rules: SharedRules<kernlink_iptables_restore::Fake>,
     links: Shared<kernlink_dummylink::Fake>,
     conntrack: Shared<kernlink_conntrack::Fake>,
     accounting: SharedAccounting,
@@ -69,7 +70,7 @@ impl Node {
         let mut rules = kernlink_iptables_restore::Fake::new();
         rules.set_ruleset(Family::Ipv4, iptables_node::FOREIGN.parse().unwrap());
         Self {
-            rules: Shared::new(rules, calls),
+            rules: SharedRules::new(rules, calls),
             links: Shared::new(links, calls),
             conntrack: Shared::new(kernlink_conntrack::Fake::new(), calls),
             accounting: SharedAccounting(Shared::new(FakeAccounting::default(), calls)),

@@ -22,9 +22,10 @@ use kernlink_ipset::{self as set, IpSets, SetContents, SetHeader, SetName};
 use kernlink_iptables_restore::{Edit, Family as TablesFamily, Iptables, Restore, Save};
 use kernlink_ipvs::{self as ipvs, Consistency, Ipvs, Snapshot, VirtualServerKey, Weight};
 use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
+use kernlink_proxier::host::{FakeSysctls, Shared};
 use kernlink_proxier::ipvs_mode::config::LocalDetection;
 use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel};
-use kernlink_proxier::netfilter::{FakeSysctls, Shared};
+use kernlink_proxier::netfilter::SharedRules;
 
 use crate::requests::{NODE, served};
 use crate::tracer::Tracer;
@@ -110,7 +111,7 @@ impl IpSets for Of<set::Fake> {
 struct Node {
     ipvs: Shared<ipvs::Fake>,
     sets: Shared<set::Fake>,
-    rules: Shared<kernlink_iptables_restore::Fake>,
+    rules: SharedRules<kernlink_iptables_restore::Fake>,
     links: Shared<kernlink_dummylink::Fake>,
     conntrack: Shared<kernlink_conntrack::Fake>,
     sysctls: Shared<FakeSysctls>,
@@ -124,7 +125,7 @@ impl Node {
         let node = Self {
             ipvs: Shared::new(ipvs::Fake::new(), calls),
             sets: Shared::new(set::Fake::new(), calls),
-            rules: Shared::new(kernlink_iptables_restore::Fake::new(), calls),
+            rules: SharedRules::new(kernlink_iptables_restore::Fake::new(), calls),
             links: Shared::new(links, calls),
             conntrack: Shared::new(kernlink_conntrack::Fake::new(), calls),
             sysctls: Shared::new(FakeSysctls::default(), calls),

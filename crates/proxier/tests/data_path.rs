@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use kernlink_dummylink::{AddressKey, DummyLinks, Error, Fake, LinkAddress, LinkName, Operation, Selection};
-use kernlink_proxier::data_path::Class;
-use kernlink_proxier::plan::{Needs, PlanBuilder};
+use kernlink_proxier::data_path::{BuilderOf, Class};
+use kernlink_proxier::plan::Needs;
 use kernlink_proxier::table::Table;
 use kernlink_proxier::{DataPath, InvalidConfig, Proxier, Subject};
 use kernlink_services::{
@@ -15,10 +15,8 @@ use kernlink_services::{
     Services, SourceId,
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AddressMode;
 #[derive(Debug, Default)]
-struct Addresses {
+struct AddressMode {
     table: Table<AddressKey, ()>,
     /// The frontends with a reference in the table: several ports of a Service share its address.
     frontends: BTreeMap<FrontendKey, Subject>,
@@ -30,7 +28,6 @@ fn link() -> LinkName {
 impl DataPath for AddressMode {
     type Config = Config;
     type Kernel = Fake;
-    type State = Addresses;
     type Key = AddressKey;
     type Operation = Operation;
     type Phase = &'static str;
@@ -42,44 +39,44 @@ impl DataPath for AddressMode {
     fn services_config(config: &Config) -> &Config {
         config
     }
-    fn new_state(_: &Config) -> Addresses {
-        Addresses::default()
+    fn new(_: &Config) -> Self {
+        Self::default()
     }
-    fn set_config(_: &mut Addresses, _: &Config) {}
-    fn observe(addresses: &mut Addresses, kernel: &mut Fake) -> Result<Vec<Event>, Error> {
+    fn set_config(&mut self, _: &Config) {}
+    fn observe(&mut self, kernel: &mut Fake) -> Result<Vec<Event>, Error> {
         let listed = kernel.list(Selection::On(link()))?.into_iter();
         let listed = listed.map(|listed| (listed.address.key, ()));
-        addresses.table.observe_all(listed);
+        self.table.observe_all(listed);
         Ok(Vec::new())
     }
-    fn observe_keys(_: &mut Addresses, _: &mut Fake, _: &[AddressKey]) -> Result<(), Error> {
+    fn observe_keys(&mut self, _: &mut Fake, _: &[AddressKey]) -> Result<(), Error> {
         Ok(())
     }
-    fn interface_addresses(_: &Addresses) -> Vec<InterfaceAddress> {
+    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
         Vec::new()
     }
-    fn compile(addresses: &mut Addresses, services: &Services, changes: &Changes) -> Vec<Event> {
+    fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
         for key in &changes.frontends {
             let address = AddressKey::host(key.address).unwrap();
-            if let Some(subject) = addresses.frontends.remove(key) {
-                addresses.table.remove(&address, &subject);
+            if let Some(subject) = self.frontends.remove(key) {
+                self.table.remove(&address, &subject);
             }
             if let Some(frontend) = services.frontend(key) {
                 let subject = Subject::Service(frontend.owner.key.name.service.clone());
-                addresses.table.add(address, (), subject.clone());
-                addresses.frontends.insert(*key, subject);
+                self.table.add(address, (), subject.clone());
+                self.frontends.insert(*key, subject);
             }
         }
         Vec::new()
     }
-    fn set_dirty(addresses: &mut Addresses, key: &AddressKey) {
-        addresses.table.set_dirty(*key);
+    fn set_dirty(&mut self, key: &AddressKey) {
+        self.table.set_dirty(*key);
     }
-    fn is_dirty(addresses: &Addresses, key: &AddressKey) -> bool {
-        addresses.table.is_dirty(key)
+    fn is_dirty(&self, key: &AddressKey) -> bool {
+        self.table.is_dirty(key)
     }
-    fn plan(addresses: &mut Addresses, plan: &mut PlanBuilder<'_, Self>) {
-        for address in addresses.table.differences() {
+    fn plan(&mut self, plan: &mut BuilderOf<'_, Self>) {
+        for address in self.table.differences() {
             let key = *address.key;
             let (phase, operation) = match (address.desired, address.observed) {
                 (Some(()), None) => {
@@ -102,15 +99,15 @@ impl DataPath for AddressMode {
     fn is_outcome_unknown(error: &Error) -> bool {
         error.is_outcome_unknown()
     }
-    fn record(addresses: &mut Addresses, operation: &Operation) {
+    fn record(&mut self, operation: &Operation) {
         match operation {
-            Operation::EnsureAddress(_, address) => addresses.table.observe(address.key, Some(())),
-            Operation::DeleteAddress(_, key) => addresses.table.observe(*key, None),
+            Operation::EnsureAddress(_, address) => self.table.observe(address.key, Some(())),
+            Operation::DeleteAddress(_, key) => self.table.observe(*key, None),
             _ => {}
         }
     }
-    fn clear_dirty(addresses: &mut Addresses) {
-        addresses.table.clear_dirty();
+    fn clear_dirty(&mut self) {
+        self.table.clear_dirty();
     }
     fn class(_: &AddressKey) -> Class {
         let (kind, family) = ("address", None);
@@ -120,8 +117,8 @@ impl DataPath for AddressMode {
             is_shared: false,
         }
     }
-    fn totals(addresses: &Addresses) -> usize {
-        addresses.table.len()
+    fn totals(&self) -> usize {
+        self.table.len()
     }
 }
 

@@ -144,14 +144,14 @@ proptest! {
     fn cleanup_leaves_the_tables_as_they_were(steps in vec(step(), 0..30)) {
         let mut kernel = synced(&steps);
         add_canaries(&mut kernel);
-        let removal = remaining(&mut kernel);
+        let removal = remaining(&mut *kernel.rules);
         prop_assert_eq!(&removal.errors, &[]);
         prop_assert_eq!(&removal.kept_chains, &[]);
-        let outcomes = removal.execute(&mut kernel);
+        let outcomes = removal.execute(&mut *kernel.rules);
         prop_assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}\n{removal}");
         prop_assert_eq!(lines(&mut kernel), lines(&mut self::kernel()));
         // Again: nothing is left to do.
-        prop_assert_eq!(remaining(&mut kernel).operations, []);
+        prop_assert_eq!(remaining(&mut *kernel.rules).operations, []);
         // kernlink can return.
         let mut proxier = proxier(&steps, kernel);
         let synced = proxier.sync(Instant::now()).unwrap();
@@ -198,8 +198,8 @@ fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses_and_nothi
     let chain = chains(&mut kernel, "KUBE-SVC-")[0];
     let rule = format!("-p tcp -m tcp --dport 9090 -j {chain}");
     add_foreign_rule(&mut kernel, Table::Nat, "PREROUTING", &rule);
-    let removal = remaining(&mut kernel);
-    let outcomes = removal.execute(&mut kernel);
+    let removal = remaining(&mut *kernel.rules);
+    let outcomes = removal.execute(&mut *kernel.rules);
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}\n{removal}");
     let kept: BTreeSet<&str> = removal
         .kept_chains
@@ -232,9 +232,9 @@ fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses_and_nothi
 fn a_foreign_rule_in_one_table_does_not_keep_the_chains_of_another() {
     let mut kernel = synced(&service());
     add_foreign_rule(&mut kernel, Table::Filter, "FOREIGN", "-j KUBE-SERVICES");
-    let removal = remaining(&mut kernel);
+    let removal = remaining(&mut *kernel.rules);
     assert!(
-        removal.execute(&mut kernel).iter().all(Result::is_ok),
+        removal.execute(&mut *kernel.rules).iter().all(Result::is_ok),
         "{removal}"
     );
     let saved = saved(&mut kernel, Family::Ipv4);
@@ -251,9 +251,9 @@ fn two_copies_of_a_jump_are_both_removed() {
     let mut kernel = synced(&[]);
     let jump = "-m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES";
     add_foreign_rule(&mut kernel, Table::Nat, "PREROUTING", jump);
-    let removal = remaining(&mut kernel);
+    let removal = remaining(&mut *kernel.rules);
     assert!(
-        removal.execute(&mut kernel).iter().all(Result::is_ok),
+        removal.execute(&mut *kernel.rules).iter().all(Result::is_ok),
         "{removal}"
     );
     assert_eq!(removal.kept_chains, []);
@@ -264,7 +264,7 @@ fn two_copies_of_a_jump_are_both_removed() {
 fn the_removal_prints_as_commands_and_is_one_operation_for_each_table() {
     let mut kernel = synced(&service());
     let before = lines(&mut kernel);
-    let removal = remaining(&mut kernel);
+    let removal = remaining(&mut *kernel.rules);
     let text = removal.to_string();
     assert!(
         text.contains("-X KUBE-SERVICES") && text.contains("-D POSTROUTING"),

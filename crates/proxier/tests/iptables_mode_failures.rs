@@ -22,8 +22,8 @@ use kernlink_iptables_restore::{
     Ruleset, Save, Table,
 };
 use kernlink_proxier::Outcome;
+use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
 use kernlink_proxier::iptables_mode::{Key, Operation, Phase, Proxier, Synced};
-use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
 use kernlink_services::{Change, Family, ObjectChange, ObjectName, Port, Service};
 
 use crate::iptables_node::{

@@ -13,7 +13,7 @@ mod iptables_node;
 use std::time::{Instant, SystemTime};
 
 use kernlink_proxier::iptables_mode::accounting::{AccountingCollector, FakeAccounting};
-use kernlink_proxier::iptables_mode::{IptablesMode, Proxier};
+use kernlink_proxier::iptables_mode::{Proxier, Totals};
 use kernlink_proxier::metrics::Metrics;
 use kernlink_proxier::status::Recorder;
 use kernlink_services::{Family, TrafficPolicy};
@@ -31,7 +31,7 @@ fn unsynced() -> Proxier {
 }
 
 /// Syncs and records it.
-fn record(recorder: &mut Recorder<IptablesMode>, proxier: &mut Proxier) {
+fn record(recorder: &mut Recorder<Totals>, proxier: &mut Proxier) {
     recorder.on_started();
     let synced = sync(proxier);
     recorder.on_synced(proxier, &synced, SystemTime::now());
@@ -57,7 +57,7 @@ fn of_this_mode(page: &str) -> Vec<&str> {
 #[test]
 fn the_page_has_the_metrics_of_this_mode() {
     let mut proxier = unsynced();
-    let mut recorder: Recorder<IptablesMode> = Recorder::new(Family::ALL, SystemTime::now());
+    let mut recorder: Recorder<Totals> = Recorder::new(Family::ALL, SystemTime::now());
     let metrics = Metrics::new().unwrap();
     let mut accounting = FakeAccounting::default();
     accounting

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_ipset::Entry;
 use kernlink_ipvs::ForwardingMethod;
+use kernlink_proxier::DataPath;
 use kernlink_proxier::ipvs_mode::{Config, FamilyTotals, SetId};
 use kernlink_services::{
     Change, Changes, EndpointSlice, Family, FrontendKey, FrontendKind, Kind, Node, ObjectChange, ObjectName,

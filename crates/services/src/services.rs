@@ -102,6 +102,12 @@ impl Services {
         self.model.change(source, change)
     }
 
+    /// Whether a change of an EndpointSlice since the last call must not wait for others: one of its endpoints does not accept traffic any more,
+    /// or it has the first one that does.
+    pub fn take_urgent(&mut self) -> bool {
+        self.model.take_urgent()
+    }
+
     /// Resolves the Services that were affected by changes since the last update, and decides conflicts.
     pub fn update(&mut self) -> UpdateReport {
         let affected = self.model.take_affected();

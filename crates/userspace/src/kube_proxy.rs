@@ -1,8 +1,8 @@
 //! The configuration from kube-proxy's configuration file.
 
 use kernlink_engine::error::InvalidConfig;
+use kernlink_host::services_from_kube_proxy;
 use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
-use kernlink_netfilter::services_from_kube_proxy;
 
 use crate::data_path::Config;
 use crate::flows::FlowTimeouts;

@@ -14,11 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_engine::contract::{Calls, Client, Fixture, Host, Random, Request};
 use kernlink_engine::data_path::Class;
+use kernlink_host::Shared;
 use kernlink_iptables_restore::{
     Chain, ChainName, Condition, Family, Match, PortRange, Protocol as IpProtocol, Rule, Ruleset, Table,
     Target,
 };
-use kernlink_netfilter::Shared;
+use kernlink_netfilter::SharedRules;
 use kernlink_services::Protocol;
 use kernlink_userspace::data_path::chains::PortalChain;
 use kernlink_userspace::data_path::sockets::{FakeSockets, Sockets};
@@ -79,7 +80,7 @@ impl Sockets for CountedSockets {
 
 #[derive(Clone)]
 struct Node {
-    rules: Shared<kernlink_iptables_restore::Fake>,
+    rules: SharedRules<kernlink_iptables_restore::Fake>,
     links: Shared<kernlink_dummylink::Fake>,
     conntrack: Shared<kernlink_conntrack::Fake>,
     sockets: CountedSockets,
@@ -99,7 +100,7 @@ impl Node {
         };
         sockets.lock().foreign.insert(foreign);
         Self {
-            rules: Shared::new(rules, calls),
+            rules: SharedRules::new(rules, calls),
             links: Shared::new(links, calls),
             conntrack: Shared::new(kernlink_conntrack::Fake::new(), calls),
             sockets: CountedSockets {

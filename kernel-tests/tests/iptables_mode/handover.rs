@@ -165,12 +165,12 @@ fn is_built_in(chain: &str) -> bool {
 }
 
 fn clean(kernel: &mut Kernel) {
-    let removal = remaining(kernel);
+    let removal = remaining(&mut *kernel.rules);
     assert_eq!(removal.errors, []);
     assert_eq!(removal.kept_chains, []);
-    let outcomes = removal.execute(kernel);
+    let outcomes = removal.execute(&mut *kernel.rules);
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}\n{removal}");
-    assert_eq!(remaining(kernel).operations, []);
+    assert_eq!(remaining(&mut *kernel.rules).operations, []);
 }
 
 /// Ends the requests of another thread, also if this one panics.

@@ -1,87 +1,18 @@
 //! Which endpoint replies to which client, and which source address it sees.
 
-use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
+use kernlink_kernel_tests::expectations::{
+    NO_PORTS, REQUESTS, assert_refused, assert_served, assert_silent, client_ips, gateway_ips, ips, node_ips,
+    pod_ips, targets,
+};
 use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
 
-use crate::support::{cluster_ips, for_each_variant, proxier, replace_objects, service, slices, sync, tool};
-
-/// How long a client waits where no answer is expected.
-const SILENCE: Duration = Duration::from_millis(700);
-
-/// Requests to a frontend with several endpoints. The endpoint is chosen at random: all of up to three are chosen with a probability
-/// above 1 - 3e-7.
-const REQUESTS: usize = 40;
-
-const NO_PORTS: [&str; 2] = ["", ""];
-
-/// Both ports of a Service at an address of each family, with the index of the family.
-fn targets(addresses: [IpAddr; 2]) -> impl Iterator<Item = (usize, Protocol, SocketAddr)> {
-    let addresses = addresses.into_iter().enumerate();
-    addresses.flat_map(|(family, address)| {
-        [(Protocol::Tcp, 80), (Protocol::Udp, 53)]
-            .map(|(protocol, port)| (family, protocol, SocketAddr::new(address, port)))
-    })
-}
-
-fn ips(v4: &str, v6: &str) -> [IpAddr; 2] {
-    [v4.parse().unwrap(), v6.parse().unwrap()]
-}
-
-fn node_ips() -> [IpAddr; 2] {
-    [Network::node_ipv4().into(), Network::node_ipv6().into()]
-}
-
-fn client_ips() -> [IpAddr; 2] {
-    [Network::client_ipv4().into(), Network::client_ipv6().into()]
-}
-
-fn pod_ips(number: u8) -> [IpAddr; 2] {
-    [Network::pod_ipv4(number).into(), Network::pod_ipv6(number).into()]
-}
-
-/// The address of the node on the link to a pod: the source that the pod sees of masqueraded packets.
-fn gateway_ips(number: u8) -> [IpAddr; 2] {
-    ips(
-        &format!("10.244.{number}.1"),
-        &format!("fd00:10:244:{number:x}::1"),
-    )
-}
-
-/// Asserts that exactly these servers answer, and see exactly these sources.
-fn assert_served(from: &NetNs, protocol: Protocol, target: SocketAddr, servers: &[&str], sources: &[IpAddr]) {
-    let tally = ask_many(from, protocol, target, REQUESTS);
-    tally.assert_balanced(servers, REQUESTS);
-    assert_eq!(
-        tally.sources,
-        sources.iter().copied().collect::<BTreeSet<_>>(),
-        "{protocol} {target}: {tally:#?}"
-    );
-}
-
-/// Asserts that a request is refused. If the ICMPv6 error arrives while the client is still sending its SYN, only the error for the second
-/// SYN, a second later, is reported to it.
-fn assert_refused(from: &NetNs, protocol: Protocol, target: SocketAddr) {
-    let result = Connection::open(from, protocol, target).and_then(|mut connection| connection.ask());
-    let kind = result.map_err(|error| error.kind());
-    assert_eq!(kind, Err(ErrorKind::ConnectionRefused), "{protocol} {target}");
-}
-
-fn assert_silent(from: &NetNs, protocol: Protocol, target: SocketAddr) {
-    let result = Connection::open_within(SILENCE, from, protocol, target).and_then(|mut c| c.ask());
-    let kind = result.map_err(|error| error.kind());
-    assert!(
-        [Err(ErrorKind::TimedOut), Err(ErrorKind::WouldBlock)].contains(&kind),
-        "{protocol} {target}: {kind:?}"
-    );
-}
+use crate::support::{for_each_variant, proxier, replace_objects, sync, tool};
 
 #[test]
 fn traffic_to_a_cluster_ip_is_masqueraded_unless_it_comes_from_pods() {

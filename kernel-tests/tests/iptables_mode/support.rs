@@ -1,77 +1,16 @@
 //! Support for tests of iptables mode: a network, a proxier on it, and Services as manifests.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::{Client, Variant};
-use kernlink_kernel_tests::netns::Entered;
+use kernlink_kernel_tests::expectations::on_node_of;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
 use kernlink_kubernetes::manifest;
+use kernlink_proxier::host::{Conntrack, LocalDetection};
 use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier, Synced};
-use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
 use kernlink_services::{Change, SourceId};
-
-/// The ports of the endpoints of every Service in these tests.
-pub(crate) const PORTS: &str =
-    "[{name: web, port: 8080, protocol: TCP}, {name: ask, port: 5353, protocol: UDP}]";
-
-/// The cluster IPs of a [`service`] with a number, one of each family.
-pub(crate) fn cluster_ips(number: u8) -> [IpAddr; 2] {
-    [
-        Ipv4Addr::new(10, 96, 0, number).into(),
-        Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, number.into()).into(),
-    ]
-}
-
-/// A dual-stack Service with ports 80/TCP and 53/UDP. `spec` is the rest of the specification, as fields of a map; `ports` are further
-/// fields of the two ports.
-pub(crate) fn service(name: &str, number: u8, spec: &str, ports: [&str; 2], ingress: &[&str]) -> String {
-    let [v4, v6] = cluster_ips(number);
-    let [tcp, udp] = ports;
-    let ingress: Vec<String> = ingress.iter().map(|ip| format!("{{ip: '{ip}'}}")).collect();
-    let ingress = ingress.join(", ");
-    format!(
-        "---
-apiVersion: v1
-kind: Service
-metadata: {{name: {name}, namespace: default, creationTimestamp: '2026-01-01T00:00:00Z'}}
-spec: {{clusterIP: '{v4}', clusterIPs: ['{v4}', '{v6}'], ipFamilies: [IPv4, IPv6], {spec},
-  ports: [{{name: web, port: 80, protocol: TCP{tcp}}}, {{name: ask, port: 53, protocol: UDP{udp}}}]}}
-status: {{loadBalancer: {{ingress: [{ingress}]}}}}
-"
-    )
-}
-
-/// The endpoints of a Service: pods of [`Network`] by number, each with the name of its node; a slice for each family.
-pub(crate) fn slices(service: &str, pods: &[(u8, &str)]) -> String {
-    let address = |family: &str, pod: u8| -> IpAddr {
-        match family {
-            "IPv4" => Network::pod_ipv4(pod).into(),
-            _ => Network::pod_ipv6(pod).into(),
-        }
-    };
-    let slice = |family: &str| {
-        let endpoints: Vec<String> = pods
-            .iter()
-            .map(|(pod, node)| format!("{{addresses: ['{}'], nodeName: {node}}}", address(family, *pod)))
-            .collect();
-        format!(
-            "---
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-addressType: {family}
-metadata: {{name: {service}-{}, namespace: default, labels: {{kubernetes.io/service-name: {service}}}}}
-ports: {PORTS}
-endpoints: [{}]
-",
-            family.to_lowercase(),
-            endpoints.join(", ")
-        )
-    };
-    slice("IPv4") + &slice("IPv6")
-}
 
 /// kube-proxy's defaults for `node-a` of a cluster with the pods of [`Network`], without sysctls of connection tracking: all namespaces
 /// share some of them.
@@ -163,19 +102,6 @@ pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
     let plan = proxier.plan(Instant::now()).unwrap();
     assert!(plan.is_empty(), "{plan}");
     synced
-}
-
-/// Enters the node of a network.
-pub(crate) fn on_node_of(network: &Network) -> Entered {
-    let on_node = network.node.enter();
-    // As on every node: cluster IPs are routed somewhere until rules translate or reject them.
-    for gateway in [
-        IpAddr::from(Network::client_ipv4()),
-        Network::client_ipv6().into(),
-    ] {
-        tools::ip(&["route", "add", "default", "via", &gateway.to_string()]);
-    }
-    on_node
 }
 
 /// Runs a test for each variant of the tools, on the node of a new network of pods that all serve [`PORTS`].

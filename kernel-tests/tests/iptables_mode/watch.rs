@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_proxier::Runner;
 use kernlink_proxier::iptables_mode::watch::{WatchEvent, WatchOptions, Watcher};
 use kernlink_proxier::iptables_mode::{IptablesMode, Proxier, Synced};
+use kernlink_proxier::netfilter::rules_source;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::schedule::{Intervals, Schedule};
 use kernlink_services::{Family, SourceId};
 
-use crate::support::{
-    changes, cluster_ips, config, for_each_variant, proxier, saved_rules, service, slices, tool,
-};
+use crate::support::{changes, config, for_each_variant, proxier, saved_rules, tool};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
@@ -34,7 +34,7 @@ struct Running {
 impl Running {
     /// Returns after the first sync.
     fn start(variant: Variant, proxier: Proxier) -> Self {
-        let options = WatchOptions::new(Family::ALL.map(|family| (family, variant)))
+        let options = WatchOptions::new(Family::ALL.map(|family| (family, rules_source(variant))))
             .with_check_interval(Duration::from_millis(200));
         let (sender, events) = mpsc::channel();
         let watcher = Watcher::start(&config(), &options, move |event| _ = sender.send(event)).unwrap();

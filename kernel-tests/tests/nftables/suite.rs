@@ -1,6 +1,6 @@
 //! The rules of the test suite of `nft`: `tests/py` of its sources, a folder of which `KERNLINK_NFT_SUITE` names. Each rule that `nft`
 //! accepts on this kernel is read and written to another namespace, where `nft` must list the same. Without the folder a few rules of the same
-//! form are copied.
+//! form are copied. The text that the crate prints of each rule is compared with that of `nft`, too.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -120,9 +120,29 @@ fn nft(command: &str) -> Result<String, String> {
     tools::run_with_input("nft", &["-f", "-"], command)
 }
 
-/// Counts of one file: rules that `nft` accepted, and the differences.
-fn check(file: &File) -> (usize, usize, String) {
-    let (mut accepted, mut refused, mut differences) = (0, 0, String::new());
+/// Counts of one file.
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: usize,
+    refused: usize,
+    /// Rules that the crate prints as `nft` does.
+    printed: usize,
+    /// Both texts of each other rule.
+    other_texts: Vec<(String, String)>,
+    /// What is not copied.
+    differences: String,
+}
+
+/// Rules that `nft` accepted, and the differences.
+fn check(file: &File) -> Counts {
+    let mut counts = Counts::default();
+    let Counts {
+        accepted,
+        refused,
+        differences,
+        ..
+    } = &mut counts;
+    let mut texts = Vec::new();
     for (family, table, chains) in &file.tables {
         let (expected, ruleset) = NetNs::new().run(|| {
             nft(&format!("add table {family} {table}")).unwrap_or_default();
@@ -141,8 +161,8 @@ fn check(file: &File) -> (usize, usize, String) {
             for chain in chains {
                 for rule in &file.rules {
                     match nft(&format!("add rule {family} {table} {chain} {rule}")) {
-                        Ok(_) => accepted += 1,
-                        Err(_) => refused += 1,
+                        Ok(_) => *accepted += 1,
+                        Err(_) => *refused += 1,
                     }
                 }
             }
@@ -155,6 +175,7 @@ fn check(file: &File) -> (usize, usize, String) {
                 continue;
             }
         };
+        texts.push((rules(&expected), rules(&ruleset.to_string())));
         let copied = NetNs::new().run(|| {
             let operations = ruleset.operations();
             let outcomes = client().execute_rest(&operations);
@@ -175,7 +196,79 @@ fn check(file: &File) -> (usize, usize, String) {
             }
         }
     }
-    (accepted, refused, differences)
+    for (listed, printed) in texts {
+        assert_eq!(listed.len(), printed.len(), "{listed:#?}\n{printed:#?}");
+        for (listed, printed) in listed.into_iter().zip(printed) {
+            if of_any_version(&listed) == of_any_version(&printed) {
+                counts.printed += 1;
+            } else {
+                counts.other_texts.push((listed, printed));
+            }
+        }
+    }
+    counts
+}
+
+/// The rules of a listing, each in one line.
+fn rules(listing: &str) -> Vec<String> {
+    let mut rules = Vec::new();
+    let mut lines = listing.lines();
+    while let Some(line) = lines.next() {
+        let is_chain = line.starts_with("\tchain ") && line.ends_with('{');
+        if !is_chain {
+            continue;
+        }
+        let mut rule = String::new();
+        for line in lines.by_ref() {
+            if line == "\t}" {
+                break;
+            }
+            let line = line.trim();
+            if line.starts_with("type ") && line.contains(" hook ") || line.starts_with("comment ") {
+                continue;
+            }
+            rule += &format!("{line} ");
+            if rule.matches('{').count() == rule.matches('}').count() {
+                rules.push(std::mem::take(&mut rule));
+            }
+        }
+    }
+    rules
+}
+
+/// A rule without what versions of `nft` print differently: the order of elements, the default burst, the radix of a fragment offset, a
+/// comparison with all of the flags that a mask has, the existence of a route, and the names of dynamic sets without one of their own.
+fn of_any_version(rule: &str) -> String {
+    let mut text = rounded(rule)
+        .replace(" burst 5 packets", "")
+        .replace(" oif exists", " check exists");
+    text = text.replace(" oif missing", " check missing").trim().to_owned();
+    let mut sorted = String::new();
+    while let Some((before, rest)) = text.split_once("{ ") {
+        let (elements, after) = rest.split_once('}').unwrap_or((rest, ""));
+        let mut elements: Vec<&str> = elements.trim().split(", ").collect();
+        elements.sort_unstable();
+        sorted += &format!("{before}{{ {} }}", elements.join(", "));
+        text = after.to_owned();
+    }
+    sorted += &text;
+    if sorted.contains("frag-off") {
+        let words = sorted.split(' ').map(|word| {
+            let numbers = word.split('-').map(|number| {
+                let digits = number.trim_end_matches(',');
+                let hexadecimal = digits
+                    .strip_prefix("0x")
+                    .and_then(|digits| u32::from_str_radix(digits, 16).ok());
+                hexadecimal.map_or_else(
+                    || number.to_owned(),
+                    |value| number.replace(digits, &value.to_string()),
+                )
+            });
+            numbers.collect::<Vec<_>>().join("-")
+        });
+        return words.collect::<Vec<_>>().join(" ");
+    }
+    sorted
 }
 
 /// The listing with the first unit only of each time since a packet (`last used 5m4ms`), which passes between two listings.
@@ -193,8 +286,9 @@ fn rounded(listing: &str) -> String {
     lines.collect()
 }
 
-/// A file of the form of the suite, for two families.
-const SAMPLE: &str = "
+/// Files of the form of the suite.
+const SAMPLES: [&str; 3] = [
+    r#"
 :input;type filter hook input priority 0
 *ip;test4;input
 *ip6;test6;input
@@ -205,39 +299,112 @@ meta mark 0x00000010 meta mark set 0x00000020;ok
 ct state established,related accept;ok
 limit rate 10/second burst 5 packets accept;ok
 numgen random mod 4 vmap { 0 : accept, 1 : drop };ok
-iifname \"eth0\" log prefix \"in \" reject;ok
-";
+iifname "eth0" log prefix "in " reject;ok
+meta l4proto { tcp, udp } th dport 53 accept;ok
+tcp option maxseg size set 1400;ok
+tcp option timestamp exists;ok
+udp length 8-100 accept;ok
+tcp flags syn counter packets 0 bytes 0;ok
+ct mark set meta mark;ok
+ct state != invalid ct direction reply accept;ok
+meta mark set meta mark & 0xffff0000 | 0x00000012;ok
+log prefix "x" level debug flags ip options;ok
+log group 2 snaplen 33;ok
+meta mark set jhash tcp sport . tcp dport mod 8 seed 0x2a;ok
+meta skuid 0-99 drop;ok
+meta priority 1:a;ok
+meta pkttype broadcast drop;ok
+meta hour "17:00"-"19:00" accept;ok
+sctp chunk data tsn 5 drop;ok
+sctp dport 80 sctp vtag 7 accept;ok
+dccp type request drop;ok
+rt classid 5 drop;ok
+fib saddr type local drop;ok
+osf name "Linux" drop;ok
+socket transparent 1 accept;ok
+th sport 1-1023 ct count over 5 reject;ok
+quota over 10 mbytes drop;ok
+@th,16,16 0x50 drop;ok
+"#,
+    r#"
+:input;type filter hook input priority 0
+*bridge;test;input
+ether saddr 00:01:02:03:04:05 drop;ok
+ether type arp accept;ok
+arp operation request arp saddr ip 10.0.0.1 accept;ok
+vlan id 10 accept;ok
+vlan id 10 vlan pcp 3 accept;ok
+vlan id 10 ip saddr 10.0.0.0/8 tcp dport 80 accept;ok
+ip dscp cs1 accept;ok
+ip dscp { cs1, af11 } accept;ok
+ip version 4 ip hdrlength 5 accept;ok
+ip saddr 10.0.0.1 ip daddr 10.0.0.2 accept;ok
+ip saddr & 0.0.0.255 == 0.0.0.1 accept;ok
+ip6 flowlabel 22 accept;ok
+ip6 saddr fd00::/8 udp dport 53 accept;ok
+icmp type echo-request accept;ok
+icmpv6 type nd-neighbor-solicit icmpv6 taddr fd00::1 accept;ok
+ether saddr . ip saddr { 00:01:02:03:04:05 . 10.0.0.1 } accept;ok
+ip dscp set cs1;ok
+meta protocol ip6 accept;ok
+reject with icmpx host-unreachable;ok
+"#,
+    r#"
+:input;type filter hook input priority 0
+*inet;test;input
+ip saddr 10.0.0.0/8 tcp dport 80 accept;ok
+meta nfproto ipv4 accept;ok
+ip6 nexthdr tcp tcp dport 80 accept;ok
+frag more-fragments 1 drop;ok
+rt type 0 drop;ok
+exthdr hbh exists drop;ok
+mh type 1 drop;ok
+ip option rr exists drop;ok
+reject with icmp host-unreachable;ok
+"#,
+];
 
-/// The number of its rules.
-const SAMPLE_RULES: usize = 8;
+/// How many of their rules every kernel accepts, and more.
+const SAMPLE_RULES: usize = 80;
 
 #[test]
 fn every_rule_of_the_suite_is_copied() {
     let (mut accepted, mut refused, mut different) = (0, 0, Vec::new());
-    let mut paths = vec![PathBuf::from("sample")];
+    let (mut printed, mut others) = (0, 0);
+    let mut paths: Vec<PathBuf> = (0..SAMPLES.len())
+        .map(|index| PathBuf::from(format!("sample {index}")))
+        .collect();
+    let mut in_samples = 0;
     let folder = std::env::var("KERNLINK_NFT_SUITE");
     if let Ok(folder) = &folder {
         files(Path::new(folder), &mut paths);
     }
-    for path in &paths {
-        let text = match path.to_str() {
-            Some("sample") => SAMPLE.to_owned(),
-            _ => fs::read_to_string(path).unwrap(),
-        };
+    for (index, path) in paths.iter().enumerate() {
+        let sample = SAMPLES.get(index).map(|text| (*text).to_owned());
+        let is_sample = sample.is_some();
+        let text = sample.unwrap_or_else(|| fs::read_to_string(path).unwrap());
         let counts = check(&File::parse(&text));
-        if path.to_str() == Some("sample") {
-            assert_eq!((counts.0, counts.1), (2 * SAMPLE_RULES, 0), "{}", counts.2);
+        if is_sample {
+            assert_eq!(counts.other_texts, [], "{}", counts.differences);
+            in_samples += counts.printed;
         }
         println!(
-            "{}: {} copied, {} refused by nft\n{}",
+            "{}: {} copied, {} refused by nft, {} printed as by nft, {} otherwise\n{}",
             path.display(),
-            counts.0,
-            counts.1,
-            counts.2
+            counts.accepted,
+            counts.refused,
+            counts.printed,
+            counts.other_texts.len(),
+            counts.differences
         );
-        accepted += counts.0;
-        refused += counts.1;
-        if !counts.2.is_empty() {
+        for (listed, other) in &counts.other_texts {
+            println!("    nft {listed}\n    own {other}");
+        }
+        accepted += counts.accepted;
+        refused += counts.refused;
+        printed += counts.printed;
+        others += counts.other_texts.len();
+        if !counts.differences.is_empty() {
             different.push(path);
         }
     }
@@ -245,6 +412,8 @@ fn every_rule_of_the_suite_is_copied() {
         "{} files, {accepted} rules copied, {refused} refused by nft, files with differences: {different:?}",
         paths.len()
     );
-    assert!(folder.is_err() || accepted > 2 * SAMPLE_RULES);
+    println!("{printed} rules printed as by nft, {others} otherwise");
+    assert!(in_samples >= SAMPLE_RULES, "{in_samples}");
+    assert!(folder.is_err() || accepted > in_samples);
     assert_eq!(different, Vec::<&PathBuf>::new());
 }

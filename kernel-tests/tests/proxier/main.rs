@@ -6,6 +6,8 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "../../../crates/agent/tests/support/any_proxier.rs"]
+mod any_proxier;
 mod bound_ports;
 mod clusters;
 #[path = "../../../crates/proxier/tests/support/mod.rs"]

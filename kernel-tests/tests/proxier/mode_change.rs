@@ -1,16 +1,18 @@
-//! The mode changes in one process, from IPVS to iptables and back, while clients connect all the time.
+//! A node changes its mode from IPVS to iptables and back, each with a new process, while clients connect all the time.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kernlink_agent::all_modes::{Config, Kernel, Mode, Proxier};
+use kernlink_agent::modes::{self, Config, Mode};
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, wait_for_neighbour};
-use kernlink_proxier::iptables_mode;
-use kernlink_proxier::netfilter::LocalDetection;
-use kernlink_services::{Family, SourceId};
+use kernlink_proxier::host::LocalDetection;
+use kernlink_proxier::iptables_mode::{self, IptablesMode};
+use kernlink_proxier::ipvs_mode::{self, IpvsMode};
+use kernlink_services::Family;
 
+use crate::any_proxier::{self, AnyProxier};
 use crate::clusters::WEB_PORTS;
 use crate::support::{cluster_ips, draining_config, load_balancer, service, slices};
 
@@ -35,7 +37,7 @@ fn config(mode: Mode) -> Config {
             config.local_detection = ipvs.local_detection;
             config.into()
         }
-        Mode::Userspace => unreachable!("this test is about the other modes"),
+        Mode::Nftables | Mode::Userspace => unreachable!("the tests of this file are about the other modes"),
     }
 }
 
@@ -96,9 +98,9 @@ fn ask_all(open: &mut [Connection]) -> Vec<String> {
 }
 
 /// Syncs until no time for the next sync is left, as if the time passed at once. Returns the last time.
-fn run(proxier: &mut Proxier, mut now: Instant) -> Instant {
+fn run(proxier: &mut dyn AnyProxier, mut now: Instant) -> Instant {
     for _ in 0..40 {
-        let synced = proxier.sync(now).unwrap();
+        let synced = proxier.sync(now);
         assert!(synced.is_success(), "{synced}");
         match synced.next {
             Some(next) => now = next.max(now),
@@ -108,12 +110,11 @@ fn run(proxier: &mut Proxier, mut now: Instant) -> Instant {
     panic!("there is always another sync")
 }
 
-/// Changes the mode and syncs a few times.
-fn change(proxier: &mut Proxier, config: &Config, now: Instant) -> Instant {
-    proxier.set_config(config).unwrap();
-    let mut now = now;
+/// Starts a process in another mode in place of this one, and syncs a few times.
+fn change(process: &mut Box<dyn AnyProxier>, config: &Config, mut now: Instant) -> Instant {
+    *process = proxier(config);
     for _ in 0..4 {
-        let synced = proxier.sync(now).unwrap();
+        let synced = process.sync(now);
         assert!(synced.is_success(), "{synced}");
         now += Duration::from_secs(2);
     }
@@ -150,15 +151,26 @@ fn assert_settled(mode: Mode, words: &[&str]) {
         assert!(!listing.contains(word), "{word}\n{listing}");
     }
     let mut other = proxier(&config(mode));
-    let plan = other.plan(Instant::now()).unwrap();
+    let plan = other.plan(Instant::now());
     assert!(plan.is_empty(), "{plan}");
 }
 
-fn proxier(config: &Config) -> Proxier {
-    let mut proxier = Proxier::new(config, Kernel::open(config).unwrap()).unwrap();
+fn proxier(config: &Config) -> Box<dyn AnyProxier> {
+    let retiring = modes::retiring(config).unwrap();
+    let mut proxier = match config {
+        Config::Ipvs(config) => {
+            any_proxier::proxier::<IpvsMode>(config, ipvs_mode::Kernel::open().unwrap(), retiring)
+        }
+        Config::Iptables(config) => {
+            any_proxier::proxier::<IptablesMode>(config, iptables_mode::Kernel::open().unwrap(), retiring)
+        }
+        Config::Nftables(_) | Config::Userspace(_) => {
+            unreachable!("the tests of this file are about the other modes")
+        }
+    };
     let objects = kernlink_kubernetes::manifest::read("test", &manifests());
     for change in objects.into_changes().unwrap() {
-        proxier.change(SourceId(0), change);
+        proxier.change(change);
     }
     proxier
 }
@@ -207,7 +219,7 @@ fn connections_continue_from_ipvs_to_iptables_and_back_and_nothing_of_the_other_
     let (ipvs, iptables) = (config(Mode::Ipvs), config(Mode::Iptables));
     let mut proxier = proxier(&ipvs);
     let mut now = Instant::now();
-    assert!(proxier.sync(now).unwrap().is_success());
+    assert!(proxier.sync(now).is_success());
     kernlink_kernel_tests::wait::for_ipv6_addresses();
 
     let mut of_ipvs = open_all(&network);
@@ -256,7 +268,7 @@ fn connections_continue_from_ipvs_to_iptables_and_back_and_nothing_of_the_other_
     drop(of_ipvs);
 
     now = change(&mut proxier, &iptables, now);
-    run(&mut proxier, now + LIMIT);
+    run(&mut *proxier, now + LIMIT);
     assert!(tools::run("ip", &["link", "show", "kube-ipvs0"]).is_err());
     assert_settled(Mode::Iptables, OF_IPVS);
     let mut open = open_all(&network);

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::Runner;
-use kernlink_proxier::ipvs_mode::watch::{RulesSource, WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::ipvs_mode::watch::{RulesSource, WatchEvent, Watcher};
 use kernlink_proxier::ipvs_mode::{IpvsMode, Proxier, Synced};
+use kernlink_proxier::netfilter::detect_watch_options;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::schedule::{Intervals, Schedule};
 use kernlink_services::{Change, Family, ObjectChange, ObjectName, Port, Service, SourceId};
@@ -64,7 +65,7 @@ impl Running {
     /// only an event can be the cause of a repair.
     fn watched(proxier: Proxier) -> Self {
         let (sender, events) = mpsc::channel();
-        let options = WatchOptions::detect(Family::ALL).with_check_interval(Duration::ZERO);
+        let options = detect_watch_options(Family::ALL).with_check_interval(Duration::ZERO);
         let are_events = options
             .rules
             .values()

@@ -10,7 +10,7 @@ use super::{InvalidFlags, text, utf8};
 pub struct KubeProxyFlag {
     /// The name, without the dashes.
     pub name: &'static str,
-    /// The path of the field, such as `ipvs.scheduler`.
+    /// The path of the field, such as `ipvs.scheduler`. See [`field_in`](Self::field_in).
     pub field: &'static str,
     form: Form,
 }
@@ -115,7 +115,29 @@ pub(super) const FLAGS: &[KubeProxyFlag] = &[
     ),
 ];
 
+/// The fields that the flags of some fields replace in nftables mode, as in kube-proxy.
+const IN_NFTABLES_MODE: &[(&str, &str)] = &[
+    ("iptables.masqueradeAll", "nftables.masqueradeAll"),
+    ("iptables.syncPeriod", "nftables.syncPeriod"),
+    ("iptables.minSyncPeriod", "nftables.minSyncPeriod"),
+];
+
 impl KubeProxyFlag {
+    /// The path of the field that the flag replaces in a mode: nftables mode has fields of its own for some flags.
+    #[must_use]
+    pub fn field_in(&self, mode: &str) -> &'static str {
+        if mode != "nftables" {
+            return self.field;
+        }
+        let found = IN_NFTABLES_MODE.iter().find(|(field, _)| *field == self.field);
+        found.map_or(self.field, |(_, replaced)| replaced)
+    }
+
+    /// The paths of all fields that the flag replaces in one of the modes.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static str> {
+        [self.field, self.field_in("nftables")].into_iter()
+    }
+
     /// The flag with this name.
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         FLAGS.iter().find(|flag| flag.name == name)
@@ -123,7 +145,9 @@ impl KubeProxyFlag {
 
     /// The flag that replaces this field.
     pub(crate) fn of_field(field: &str) -> Option<&'static Self> {
-        FLAGS.iter().find(|flag| flag.field == field)
+        FLAGS
+            .iter()
+            .find(|flag| flag.fields().any(|replaced| replaced == field))
     }
 
     pub(super) fn value(&self, parser: &mut Parser) -> Result<OverrideValue, InvalidFlags> {

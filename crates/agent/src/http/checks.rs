@@ -162,10 +162,12 @@ mod tests {
     use std::fs;
     use std::time::Instant;
 
+    use kernlink_proxier::iptables_mode::{Kernel, Proxier};
+
     use super::*;
-    use crate::all_modes::{Kernel, Proxier};
     use crate::flags::Flags;
     use crate::folder::Folder;
+    use crate::modes;
     use crate::once::{FOLDER, synced};
     use crate::settings::Settings;
 
@@ -203,7 +205,10 @@ spec: {{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: {
         ];
         let flags = Flags::parse(line.map(Into::into)).unwrap();
         let config = Settings::new(&flags).unwrap().config;
-        let mut proxier = Proxier::new(&config, Kernel::fake()).unwrap();
+        let modes::Config::Iptables(of_mode) = &config else {
+            panic!("another mode")
+        };
+        let mut proxier = Proxier::new(of_mode, Kernel::fake()).unwrap();
         let state = Arc::new(Mutex::new(State::new(&config).unwrap()));
         let listeners = Arc::new(Listeners::default());
         let mut checks = Checks::new(Arc::clone(&state), Arc::clone(&listeners));

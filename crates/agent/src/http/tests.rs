@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use kernlink_proxier::metrics::prometheus::Registry;
 use kernlink_proxier::runner::Notice;
-use kernlink_proxier::{Intervals, Runner, Schedule};
+use kernlink_proxier::{Intervals, Proxier, Runner, Schedule};
 use kernlink_services::{Change, HealthCheck, Node, ObjectChange, ObjectName, SourceId};
 
 use super::server::Families;
 use super::*;
-use crate::all_modes::{AllModes, Kernel, Proxier};
 use crate::flags::Flags;
+use crate::modes::{self, AnyRunner, Served, Task};
 use crate::once;
 
 const ANY_PORT: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -92,8 +92,22 @@ fn lines(answer: &str) -> Vec<&str> {
 }
 
 /// A runner on fakes, after its first sync.
-fn runner(line: &str, changes: Vec<Change>) -> Runner<AllModes> {
-    let proxier = Proxier::new(&settings(line).config, Kernel::fake()).unwrap();
+fn runner(line: &str, changes: Vec<Change>) -> Box<dyn AnyRunner> {
+    modes::run(&settings(line).config, StartRunner(changes))
+}
+
+struct StartRunner(Vec<Change>);
+
+impl Task for StartRunner {
+    type Output = Box<dyn AnyRunner>;
+
+    fn run<M: Served>(self, settings: &M::Settings) -> Box<dyn AnyRunner> {
+        Box::new(runner_of::<M>(M::of_settings(settings), self.0))
+    }
+}
+
+fn runner_of<M: Served>(config: &M::Config, changes: Vec<Change>) -> Runner<M> {
+    let proxier = Proxier::<M>::new(config, M::fake_kernel()).unwrap();
     let (sender, notices) = mpsc::channel();
     let runner = Runner::start(proxier, Schedule::new(Intervals::default()), move |notice| {
         _ = sender.send(notice);

@@ -11,8 +11,8 @@ use super::calls::{Calls, Kind};
 use super::cluster::Cluster;
 use super::random::Random;
 use super::{Fixture, Host, Request};
-use crate::data_path::DataPath;
-use crate::proxier::{Proxier, Synced};
+use crate::data_path::{DataPath, SyncedOf};
+use crate::proxier::Proxier;
 use crate::report::Outcome;
 
 const SOURCE: SourceId = SourceId(0);
@@ -79,7 +79,7 @@ impl<'a, F: Fixture> Process<'a, F> {
     }
 
     /// A sync; `None` if the kernel could not be read.
-    pub(super) fn sync(&mut self) -> Option<Synced<F::DataPath>> {
+    pub(super) fn sync(&mut self) -> Option<SyncedOf<F::DataPath>> {
         let synced = self.proxier.sync(self.now).ok();
         if let Some(synced) = &synced {
             self.check_needs(synced);
@@ -101,7 +101,7 @@ impl<'a, F: Fixture> Process<'a, F> {
 
     /// A sync that must succeed.
     #[track_caller]
-    pub(super) fn sync_successfully(&mut self) -> Synced<F::DataPath> {
+    pub(super) fn sync_successfully(&mut self) -> SyncedOf<F::DataPath> {
         let Some(synced) = self.sync() else {
             panic!("{}: the kernel was not read", self.about);
         };
@@ -146,7 +146,7 @@ impl<'a, F: Fixture> Process<'a, F> {
     }
 
     /// A step is executed if and only if what it needs was done.
-    fn check_needs(&self, synced: &Synced<F::DataPath>) {
+    fn check_needs(&self, synced: &SyncedOf<F::DataPath>) {
         let outcomes = synced.report.outcomes();
         let is_done = |index: usize| matches!(outcomes.get(index), Some(Outcome::Done));
         for ((id, step), outcome) in synced.plan.steps().zip(outcomes) {

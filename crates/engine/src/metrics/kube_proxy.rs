@@ -6,7 +6,6 @@ use kernlink_services::{Family, Kind};
 
 use super::families::{Families, Labels};
 use super::label;
-use crate::data_path::DataPath;
 use crate::status::{FamilyStatus, Status};
 
 /// The kinds of objects that iptables-restore writes, in any data path.
@@ -22,7 +21,7 @@ const RESTORED: [&str; 8] = [
 ];
 
 /// The durations of syncs that read the whole kernel, and of all others.
-pub(super) fn collect_full_syncs<M: DataPath>(status: &Status<M>, page: &mut Families) {
+pub(super) fn collect_full_syncs<T>(status: &Status<T>, page: &mut Families) {
     let families: Vec<_> = status
         .served()
         .map(|(family, status)| ([("ip_family", label(family))], status))
@@ -43,7 +42,7 @@ pub(super) fn collect_full_syncs<M: DataPath>(status: &Status<M>, page: &mut Fam
     );
 }
 
-pub(super) fn collect<M: DataPath>(status: &Status<M>, page: &mut Families) {
+pub(super) fn collect<T>(status: &Status<T>, page: &mut Families) {
     let of_family = |(family, status)| (family, [("ip_family", label(family))], status);
     let families: Vec<(Family, _, &FamilyStatus)> = status.served().map(of_family).collect();
     page.histogram(
@@ -91,6 +90,12 @@ pub(super) fn collect<M: DataPath>(status: &Status<M>, page: &mut Families) {
             [(&[] as Labels<'_>, super::number(changes.pending))],
         );
     }
+}
+
+/// The failed operations of the kinds that `iptables-restore` writes.
+pub(super) fn collect_restore_failures<T>(status: &Status<T>, page: &mut Families) {
+    let of_family = |(family, status)| (family, [("ip_family", label(family))], status);
+    let families: Vec<(Family, _, &FamilyStatus)> = status.served().map(of_family).collect();
     let failures = families.iter().map(|(family, labels, _)| {
         let operations = status
             .operations

@@ -14,7 +14,6 @@ use prometheus::{IntCounterVec, Opts, Registry, TextEncoder};
 
 pub use self::families::number;
 pub use self::families::{Families, Labels};
-use crate::data_path::DataPath;
 use crate::status::Status;
 
 /// The value of the header `Content-Type` for [`Metrics::encode`], as kube-proxy sends it.
@@ -29,6 +28,11 @@ pub trait Collect {
     /// mode. Default: no.
     fn distinguishes_full_syncs(&self) -> bool {
         false
+    }
+
+    /// Whether failed operations of the kinds that `iptables-restore` writes are a metric, as in kube-proxy's modes on iptables. Default: yes.
+    fn writes_with_iptables(&self) -> bool {
+        true
     }
 }
 
@@ -83,10 +87,9 @@ impl Metrics {
     ///
     /// # Errors
     /// If a metric that the embedder registered is invalid.
-    pub fn encode<M>(&self, status: &Status<M>) -> Result<String, prometheus::Error>
+    pub fn encode<T>(&self, status: &Status<T>) -> Result<String, prometheus::Error>
     where
-        M: DataPath,
-        M::Totals: Collect,
+        T: Collect,
     {
         self.encode_with(status, |_| {})
     }
@@ -95,19 +98,21 @@ impl Metrics {
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
-    pub fn encode_with<M>(
+    pub fn encode_with<T>(
         &self,
-        status: &Status<M>,
+        status: &Status<T>,
         add: impl FnOnce(&mut Families),
     ) -> Result<String, prometheus::Error>
     where
-        M: DataPath,
-        M::Totals: Collect,
+        T: Collect,
     {
         let mut page = Families::default();
         kube_proxy::collect(status, &mut page);
         if status.totals.distinguishes_full_syncs() {
             kube_proxy::collect_full_syncs(status, &mut page);
+        }
+        if status.totals.writes_with_iptables() {
+            kube_proxy::collect_restore_failures(status, &mut page);
         }
         own::collect(status, &mut page);
         let mut families = [None; 2];

@@ -2,10 +2,10 @@
 
 use super::families::{Families, Labels};
 use super::{label, number};
-use crate::data_path::{Class, DataPath};
+use crate::data_path::Class;
 use crate::status::Status;
 
-pub(super) fn collect<M: DataPath>(status: &Status<M>, page: &mut Families) {
+pub(super) fn collect<T>(status: &Status<T>, page: &mut Families) {
     let of_class = |class: &Class| {
         let family = class.family.map_or("all", label);
         [("ip_family", family), ("kind", class.kind)]

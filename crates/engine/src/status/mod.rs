@@ -13,7 +13,7 @@ use kernlink_services::{Event, Family, Kind};
 
 pub use self::histogram::{Histogram, PROGRAMMING_SECONDS, SYNC_SECONDS};
 pub use self::recorder::Recorder;
-use crate::data_path::{Class, DataPath};
+use crate::data_path::Class;
 use crate::durations::Durations;
 use crate::proxier::Cost;
 use crate::report::Counts;
@@ -21,7 +21,7 @@ use crate::report::Counts;
 /// What a proxier does. A copy of it costs the same for any number of Services.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Status<M: DataPath> {
+pub struct Status<T> {
     /// By [`Family::index`].
     pub families: [FamilyStatus; 2],
     /// Changes that sources delivered, by kind of object.
@@ -47,7 +47,7 @@ pub struct Status<M: DataPath> {
     /// Services of which an operation failed and is retried: they are not served, or not as they should be.
     pub failing_services: usize,
     /// The numbers of the desired objects of the data path.
-    pub totals: M::Totals,
+    pub totals: T,
     /// The work of the proxier.
     pub cost: Cost,
     /// Whether this node is eligible for traffic of load balancers: its object exists and it
@@ -139,7 +139,7 @@ pub struct RecentEvent {
     pub event: Event,
 }
 
-impl<M: DataPath> Status<M> {
+impl<T> Status<T> {
     /// The state of a family.
     #[must_use]
     pub fn family(&self, family: Family) -> &FamilyStatus {

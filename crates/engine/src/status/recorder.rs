@@ -11,11 +11,12 @@ use kernlink_services::{
 use super::{
     ChangeCounts, FamilyStatus, Histogram, LastSync, OperationCounts, RecentEvent, SYNC_SECONDS, Status,
 };
-use crate::data_path::{Class, DataPath};
+use crate::data_path::{Class, DataPath, SyncedOf};
 use crate::durations::Durations;
 use crate::error::SyncError;
-use crate::proxier::{Cost, Proxier, Synced};
+use crate::proxier::{Cost, Proxier};
 use crate::report::{Counts, Outcome};
+use crate::retire::RetiredOutcome;
 
 /// The number of events that are kept.
 const RECENT_EVENTS: usize = 100;
@@ -31,8 +32,8 @@ const TRIGGERS_OF_SLICE: usize = 100;
 /// Call [`on_change`](Self::on_change) when a source delivers a change, [`on_started`](Self::on_started) before a sync, and
 /// [`on_synced`](Self::on_synced) or [`on_error`](Self::on_error) after it. [`Runner`](crate::Runner) does it.
 #[derive(Clone, Debug)]
-pub struct Recorder<M: DataPath> {
-    status: Status<M>,
+pub struct Recorder<T> {
+    status: Status<T>,
     /// The time of the first change since the sync in progress started.
     next_pending: Option<Instant>,
     is_syncing: bool,
@@ -56,7 +57,7 @@ struct Triggers {
     times: Vec<SystemTime>,
 }
 
-impl<M: DataPath> Recorder<M> {
+impl<T: Default> Recorder<T> {
     /// Nothing happened yet in these families. `time` is now.
     #[must_use]
     pub fn new(families: impl IntoIterator<Item = Family>, time: SystemTime) -> Self {
@@ -74,7 +75,7 @@ impl<M: DataPath> Recorder<M> {
                 services: 0,
                 conflicts: 0,
                 failing_services: 0,
-                totals: M::Totals::default(),
+                totals: T::default(),
                 cost: Cost::default(),
                 is_node_eligible: None,
                 events: VecDeque::new(),
@@ -104,7 +105,7 @@ impl<M: DataPath> Recorder<M> {
 
     /// The present status.
     #[must_use]
-    pub fn status(&self) -> &Status<M> {
+    pub fn status(&self) -> &Status<T> {
         &self.status
     }
 
@@ -178,8 +179,13 @@ impl<M: DataPath> Recorder<M> {
     }
 
     /// A sync ended with a report. One that [is partial](Synced::is_partial) and the next one count as one sync.
-    pub fn on_synced(&mut self, proxier: &Proxier<M>, synced: &Synced<M>, time: SystemTime) {
-        self.count_operations(synced);
+    pub fn on_synced<M: DataPath<Totals = T>>(
+        &mut self,
+        proxier: &Proxier<M>,
+        synced: &SyncedOf<M>,
+        time: SystemTime,
+    ) {
+        self.count_operations::<M>(synced);
         let (durations, counts) = std::mem::take(&mut self.partial);
         let (durations, counts) = (durations.plus(synced.durations), counts.plus(synced.counts()));
         if synced.is_partial {
@@ -215,13 +221,13 @@ impl<M: DataPath> Recorder<M> {
         for key in proxier.waiting() {
             *status.waiting.entry(M::class(key)).or_default() += 1;
         }
-        for class in M::unread(proxier.state()) {
+        for class in proxier.state().unread() {
             *status.waiting.entry(class).or_default() += 1;
         }
         status.services = services.number_of_services();
         status.conflicts = services.number_of_conflicts();
         status.failing_services = proxier.failing_services();
-        status.totals = M::totals(proxier.state());
+        status.totals = proxier.state().totals();
         status.is_node_eligible = self
             .has_node_source
             .then(|| services.node().is_some_and(|node| !node.is_leaving));
@@ -258,7 +264,7 @@ impl<M: DataPath> Recorder<M> {
         }
     }
 
-    fn count_operations(&mut self, synced: &Synced<M>) {
+    fn count_operations<M: DataPath<Totals = T>>(&mut self, synced: &SyncedOf<M>) {
         let operations = &mut self.status.operations;
         for ((_, step), outcome) in synced.plan.steps().zip(synced.report.outcomes()) {
             let counts: &mut OperationCounts = operations.entry(M::class(&step.key)).or_default();
@@ -268,10 +274,19 @@ impl<M: DataPath> Recorder<M> {
                 Outcome::Skipped { .. } => counts.skipped += 1,
             }
         }
+        for step in synced.handover.steps() {
+            let counts: &mut OperationCounts = operations.entry(step.class).or_default();
+            match step.outcome {
+                RetiredOutcome::Done => counts.done += 1,
+                RetiredOutcome::Failed(_) => counts.failed += 1,
+                RetiredOutcome::Skipped => counts.skipped += 1,
+                RetiredOutcome::Planned => {}
+            }
+        }
     }
 
     /// A sync did nothing.
-    pub fn on_error(&mut self, error: &SyncError<M::Error>, time: SystemTime) {
+    pub fn on_error<E: std::error::Error + 'static>(&mut self, error: &SyncError<E>, time: SystemTime) {
         self.end_sync(&[], time);
         self.status.failed_syncs += 1;
         self.status.error = Some(ErrorChain(error).to_string());

@@ -8,17 +8,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use kernlink_engine::data_path::{Class, DataPath};
-use kernlink_engine::error::InvalidConfig;
-use kernlink_engine::plan::PlanBuilder;
-use kernlink_services::{Changes, Event, Frontend, FrontendKey, InterfaceAddress, Services};
+use kernlink_services::{Frontend, FrontendKey};
 
-pub(crate) use self::host::Kernel;
-pub(crate) use self::state::State;
-
-/// The marker of the example.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Example;
+pub(crate) use self::state::Example;
 
 /// The configuration of the example.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +61,7 @@ pub(crate) enum Defect {
     OpensBeforeItRestricts,
 }
 
+// snippet
 /// Where a forward leads, and whom it admits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Forward {
@@ -154,100 +147,4 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-impl DataPath for Example {
-    type Config = Config;
-    type Kernel = Kernel;
-    type State = State;
-    type Key = Key;
-    type Operation = Operation;
-    type Phase = Phase;
-    type Error = Error;
-    type Totals = usize;
-
-    fn validate(_: &Config) -> Result<(), InvalidConfig> {
-        Ok(())
-    }
-
-    fn services_config(config: &Config) -> &kernlink_services::Config {
-        &config.services
-    }
-
-    fn new_state(config: &Config) -> State {
-        State::new(config)
-    }
-
-    fn set_config(_: &mut State, _: &Config) {}
-
-    fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-        state.observe(kernel)?;
-        Ok(Vec::new())
-    }
-
-    fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
-        state.observe_keys(kernel, keys)
-    }
-
-    fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
-        state.interfaces.clone()
-    }
-
-    fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
-        state.compile(services, changes);
-        Vec::new()
-    }
-
-    fn set_dirty(state: &mut State, key: &Key) {
-        match key {
-            Key::Forward(key) => state.forwards.set_dirty(*key),
-            Key::Address(address) => state.addresses.set_dirty(*address),
-        }
-    }
-
-    fn is_dirty(state: &State, key: &Key) -> bool {
-        match key {
-            Key::Forward(key) => state.forwards.is_dirty(key),
-            Key::Address(address) => state.addresses.is_dirty(address),
-        }
-    }
-
-    fn plan(state: &mut State, plan: &mut PlanBuilder<'_, Self>) {
-        state.plan(plan);
-    }
-
-    fn execute(kernel: &mut Kernel, operations: &[&Operation]) -> Vec<Result<(), Error>> {
-        kernel.execute(operations)
-    }
-
-    fn outcome_missing() -> Error {
-        Error::Unknown
-    }
-
-    fn is_outcome_unknown(error: &Error) -> bool {
-        *error == Error::Unknown
-    }
-
-    fn record(state: &mut State, operation: &Operation) {
-        state.record(operation);
-    }
-
-    fn clear_dirty(state: &mut State) {
-        state.forwards.clear_dirty();
-        state.addresses.clear_dirty();
-    }
-
-    fn class(key: &Key) -> Class {
-        Class {
-            kind: match key {
-                Key::Forward(_) => "forward",
-                Key::Address(_) => "address",
-            },
-            family: None,
-            is_shared: false,
-        }
-    }
-
-    fn totals(state: &State) -> usize {
-        state.forwards.len()
-    }
-}
+// snippet

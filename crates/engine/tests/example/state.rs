@@ -1,21 +1,23 @@
-//! The tables of the example.
+//! The tables of the example, and what the engine calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use kernlink_engine::Subject;
-use kernlink_engine::plan::{Need, Needs, PlanBuilder};
+use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
+use kernlink_engine::plan::{Need, Needs};
 use kernlink_engine::table::Table;
-use kernlink_services::{Changes, FrontendKey, InterfaceAddress, Services, TrafficPolicy};
+use kernlink_engine::{InvalidConfig, Subject};
+use kernlink_services::{Changes, Event, FrontendKey, InterfaceAddress, Services, TrafficPolicy};
 
 use super::host::{Kernel, Owner};
-use super::{Config, Defect, Error, Example, Forward, Key, Operation, Phase};
+use super::{Config, Defect, Error, Forward, Key, Operation, Phase};
 
+/// The tables of the example.
 #[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) forwards: Table<FrontendKey, Forward>,
-    pub(crate) addresses: Table<IpAddr, ()>,
-    pub(crate) interfaces: Vec<InterfaceAddress>,
+pub(crate) struct Example {
+    forwards: Table<FrontendKey, Forward>,
+    addresses: Table<IpAddr, ()>,
+    interfaces: Vec<InterfaceAddress>,
     /// The frontends with a reference in the addresses.
     bound: BTreeMap<FrontendKey, Subject>,
     defect: Option<Defect>,
@@ -25,8 +27,24 @@ pub(crate) struct State {
     written: BTreeSet<Key>,
 }
 
-impl State {
-    pub(crate) fn new(config: &Config) -> Self {
+impl DataPath for Example {
+    type Config = Config;
+    type Kernel = Kernel;
+    type Key = Key;
+    type Operation = Operation;
+    type Phase = Phase;
+    type Error = Error;
+    type Totals = usize;
+
+    fn validate(_: &Config) -> Result<(), InvalidConfig> {
+        Ok(())
+    }
+
+    fn services_config(config: &Config) -> &kernlink_services::Config {
+        &config.services
+    }
+
+    fn new(config: &Config) -> Self {
         Self {
             forwards: Table::default(),
             addresses: Table::default(),
@@ -38,13 +56,11 @@ impl State {
         }
     }
 
-    fn has(&self, defect: Defect) -> bool {
-        self.defect == Some(defect)
-    }
+    fn set_config(&mut self, _: &Config) {}
 
-    pub(crate) fn observe(&mut self, kernel: &Kernel) -> Result<(), Error> {
+    fn observe(&mut self, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
         if self.has(Defect::ReadsOnce) && !self.interfaces.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.interfaces = kernel.interfaces();
         let (memory, is_complete) = match kernel.list() {
@@ -63,10 +79,10 @@ impl State {
         self.forwards
             .observe_all(forwards.map(|(key, (_, forward))| (key, forward)));
         self.addresses.observe_all(addresses);
-        Ok(())
+        Ok(Vec::new())
     }
 
-    pub(crate) fn observe_keys(&mut self, kernel: &Kernel, keys: &[Key]) -> Result<(), Error> {
+    fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
         for key in keys {
             let mut memory = kernel.read(key)?;
             match key {
@@ -85,7 +101,11 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn compile(&mut self, services: &Services, changes: &Changes) {
+    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
+        self.interfaces.clone()
+    }
+
+    fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
         for key in &changes.frontends {
             if let Some(subject) = self.bound.remove(key) {
                 self.addresses.remove(&key.address, &subject);
@@ -126,9 +146,24 @@ impl State {
         if has_changes && (self.has(Defect::ComparesEverything) || self.has(Defect::RebuildsForEachChange)) {
             self.forwards.set_all_dirty();
         }
+        Vec::new()
     }
 
-    pub(crate) fn plan(&mut self, plan: &mut PlanBuilder<'_, Example>) {
+    fn set_dirty(&mut self, key: &Key) {
+        match key {
+            Key::Forward(key) => self.forwards.set_dirty(*key),
+            Key::Address(address) => self.addresses.set_dirty(*address),
+        }
+    }
+
+    fn is_dirty(&self, key: &Key) -> bool {
+        match key {
+            Key::Forward(key) => self.forwards.is_dirty(key),
+            Key::Address(address) => self.addresses.is_dirty(address),
+        }
+    }
+
+    fn plan(&mut self, plan: &mut BuilderOf<'_, Self>) {
         let writes_all = match self.defect {
             Some(Defect::WritesAlways) => true,
             Some(Defect::WritesAtStart) => !self.has_started,
@@ -232,17 +267,19 @@ impl State {
         self.has_started = true;
     }
 
-    /// Whether a desired forward exists at an address.
-    fn has_forward(&self, address: &IpAddr) -> bool {
-        let of_address = self.bound.keys().filter(|key| key.address == *address);
-        of_address.into_iter().any(|key| self.forwards.is_observed(key))
+    fn execute(kernel: &mut Kernel, operations: &[&Operation]) -> Vec<Result<(), Error>> {
+        kernel.execute(operations)
     }
 
-    fn may_delete(&self, key: &Key) -> bool {
-        !self.has(Defect::RemembersWhatItOwns) || self.written.contains(key)
+    fn outcome_missing() -> Error {
+        Error::Unknown
     }
 
-    pub(crate) fn record(&mut self, operation: &Operation) {
+    fn is_outcome_unknown(error: &Error) -> bool {
+        *error == Error::Unknown
+    }
+
+    fn record(&mut self, operation: &Operation) {
         match operation {
             Operation::Add(key, forward) | Operation::Change(key, forward) => {
                 self.written.insert(Key::Forward(*key));
@@ -255,6 +292,42 @@ impl State {
             }
             Operation::Release(address) => self.addresses.observe(*address, None),
         }
+    }
+
+    fn clear_dirty(&mut self) {
+        self.forwards.clear_dirty();
+        self.addresses.clear_dirty();
+    }
+
+    fn class(key: &Key) -> Class {
+        Class {
+            kind: match key {
+                Key::Forward(_) => "forward",
+                Key::Address(_) => "address",
+            },
+            family: None,
+            is_shared: false,
+        }
+    }
+
+    fn totals(&self) -> usize {
+        self.forwards.len()
+    }
+}
+
+impl Example {
+    fn has(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// Whether a desired forward exists at an address.
+    fn has_forward(&self, address: &IpAddr) -> bool {
+        let of_address = self.bound.keys().filter(|key| key.address == *address);
+        of_address.into_iter().any(|key| self.forwards.is_observed(key))
+    }
+
+    fn may_delete(&self, key: &Key) -> bool {
+        !self.has(Defect::RemembersWhatItOwns) || self.written.contains(key)
     }
 }
 

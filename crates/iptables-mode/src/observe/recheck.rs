@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use kernlink_engine::DataPath;
 use kernlink_iptables_restore::{Chain, ChainName, Rule, Table, Variant};
 use kernlink_services::Family;
 

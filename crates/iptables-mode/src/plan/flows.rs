@@ -1,14 +1,14 @@
 //! The step that deletes stale UDP flows: one for each family, after the writes that make flows stale.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::{StaleFlows, Subject};
+use kernlink_host::flows::Reading;
 use kernlink_iptables_restore::{Condition, Mask, Match, Network, PortRange, Rule};
-use kernlink_netfilter::flows::Reading;
 use kernlink_services::{Family, ObjectName};
 
-use crate::IptablesMode;
 use crate::chains::FixedChain;
 use crate::key::Key;
 use crate::order::Phase;
@@ -39,51 +39,29 @@ pub(super) fn plan_flows(
     state: &State,
     family: Family,
     written: Written,
-    builder: &mut PlanBuilder<'_, IptablesMode>,
+    builder: &mut BuilderOf<'_, State>,
 ) {
     if state.flows.tracked.reading() == Reading::Unsupported {
         return;
     }
-    let mut destinations = state.flows.tracked.stale(family).clone();
-    let is_unconditional = !destinations.is_empty();
-    let mut needs = Vec::new();
-    let mut subjects = BTreeSet::new();
+    let mut stale = StaleFlows::default();
+    stale.stale(state.flows.tracked.stale(family));
     for (address, service) in &state.flows.changed {
-        if Family::of(address.ip()) != family {
-            continue;
-        }
         // A frontend whose rules are in the kernel already was compared by the first listing.
-        if let Some(need) = written.services.get(service) {
-            destinations.insert(*address);
-            if subjects.insert(service) {
-                needs.push(need.clone());
-            }
+        if Family::of(address.ip()) == family
+            && let Some(step) = written.services.get(service)
+        {
+            let subject = Subject::Service(service.clone());
+            stale.change([*address], Some(&subject), step.clone());
         }
     }
-    for (rules, need) in written.withdrawn {
-        let withdrawn: Vec<SocketAddr> = rules
-            .iter()
-            .flat_map(|rule| destinations_of(state, family, rule))
-            .collect();
-        if !withdrawn.is_empty() {
-            destinations.extend(withdrawn);
-            needs.push(need);
-        }
+    for (rules, step) in written.withdrawn {
+        let withdrawn = rules.iter().flat_map(|rule| destinations_of(state, family, rule));
+        stale.change(withdrawn, None, step);
     }
-    if destinations.is_empty() {
-        return;
-    }
-    let subject = match (subjects.len(), subjects.first()) {
-        (1, Some(service)) if !is_unconditional => Subject::Service((*service).clone()),
-        _ => Subject::DataPath,
-    };
-    let needs = if is_unconditional {
-        Needs::none()
-    } else {
-        Needs::none().and_any(needs)
-    };
-    let pass = state.flows.pass(family, destinations);
-    builder.push(Phase::DeleteFlows, Key::Flows(family), subject, pass, needs);
+    stale.push(builder, Phase::DeleteFlows, Key::Flows(family), |destinations| {
+        state.flows.pass(family, destinations).into()
+    });
 }
 
 /// The UDP frontends that a rule of a shared chain is for.

@@ -5,14 +5,15 @@ use std::num::NonZeroUsize;
 
 use foldhash::quality::RandomState;
 use kernlink_base::parallel;
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::DataPath;
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
 use kernlink_iptables_restore::{ChainName, Edit, Table};
 use kernlink_services::{Family, ObjectName};
 
 use super::flows::Written;
 use super::replaced::{Replaced, take_replaced};
 use super::{Fixed, Need};
-use crate::IptablesMode;
 use crate::key::Key;
 use crate::order::{FILTER_FIRST, NAT_FIRST, Phase};
 use crate::port_chain::service_of;
@@ -28,7 +29,7 @@ pub(super) fn plan_services(
     state: &State,
     family: Family,
     fixed: &Fixed,
-    builder: &mut PlanBuilder<'_, IptablesMode>,
+    builder: &mut BuilderOf<'_, State>,
     touched: &mut BTreeMap<Key, Vec<Touched>>,
 ) -> Written {
     let mut parts: HashMap<Subject, Part<'_>, RandomState> = HashMap::default();
@@ -67,7 +68,7 @@ pub(super) fn plan_services(
     let mut written = Written::default();
     let (phase, service_needs) = fixed.of_services();
     // Chains that are emptied without knowing their rules are filled by the same input.
-    let leaves_ipvs = state.leaves_ipvs(family) && !fixed.is_blind;
+    let is_served_by_another = state.has_interim_rules(family) && !fixed.is_blind;
     let mut of_services: Vec<(ObjectName, Part<'_>)> = Vec::with_capacity(parts.len());
     for (subject, part) in parts {
         match subject {
@@ -77,7 +78,7 @@ pub(super) fn plan_services(
     }
     let all_replaced = take_replaced(state, family, &mut of_services);
     let writes = parallel::map(of_services, FEWEST_SERVICES, |(name, mut part)| {
-        let order = if leaves_ipvs && !part.is_translated() {
+        let order = if is_served_by_another && !part.is_translated() {
             NAT_FIRST
         } else {
             FILTER_FIRST
@@ -174,7 +175,7 @@ fn unwritten(
     state: &State,
     family: Family,
     touched: &BTreeMap<Key, Vec<Touched>>,
-    builder: &mut PlanBuilder<'_, IptablesMode>,
+    builder: &mut BuilderOf<'_, State>,
 ) -> Vec<Need> {
     let of_family = |key: &&Key| matches!(key, Key::Service(of, _) if *of == family);
     // A dirty one was compared, and has nothing to do.

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use kernlink_base::parallel;
+use kernlink_engine::DataPath;
 use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
 use kernlink_iptables_restore::ChainName;

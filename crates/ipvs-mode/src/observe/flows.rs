@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use kernlink_conntrack::Error;
+use kernlink_host::flows::{Reading, read_flows};
 use kernlink_ipvs::{Protocol as IpvsProtocol, VirtualServerKey};
-use kernlink_netfilter::flows::{Reading, read_flows};
 use kernlink_services::{Event, Family};
 
 use crate::kernel::Kernel;

@@ -80,7 +80,7 @@ impl Planner<'_, '_, '_> {
             Drain::Connections { limit } => limit,
             Drain::AtOnce => None,
         };
-        let adopted = self.adoption_need(difference);
+        let adopted = self.adoption_needs(difference);
         let mut starts: BTreeSet<IpAddr> = BTreeSet::new();
         for (server, real) in &leaving {
             let serves = !real.is_draining();
@@ -204,25 +204,26 @@ impl Planner<'_, '_, '_> {
         );
     }
 
-    /// What a deadline needs: its set. `None` if it exists.
-    fn drain_set(&mut self, family: Family) -> Option<Need> {
+    /// What a deadline needs: its set. Nothing if it exists.
+    fn drain_set(&mut self, family: Family) -> Vec<Need> {
         let definition = drain::definition(family);
         let known = self.state.drains.set(family);
         if known.is_some_and(|known| is_usable(known, &definition)) {
-            return None;
+            return Vec::new();
         }
-        if let Some(need) = self.drain_sets.get(&family) {
-            return Some(need.clone());
+        let key = Key::DrainSet(family);
+        let before = self.builder.steps_of(&key);
+        if !before.is_empty() {
+            return before;
         }
         let need = self.builder.push(
             Phase::Sets,
-            Key::DrainSet(family),
+            key,
             Subject::DataPath,
             SetOperation::ensure_set(definition),
             Needs::none(),
         );
-        self.drain_sets.insert(family, need.clone());
-        Some(need)
+        vec![need]
     }
 
     /// Removes the deadlines of real servers that no longer drain, or drain without a limit.
@@ -233,11 +234,15 @@ impl Planner<'_, '_, '_> {
                 if self.kept_deadlines.contains(&(key, address)) {
                     continue;
                 }
-                let deleted = self.deleted_real.get(&(key, address));
+                let of_real = self.deleted_real.get(&(key, address));
+                let of_server = match difference.desired {
+                    Some(_) => Vec::new(),
+                    None => self.builder.steps_of(&Key::VirtualServer(key)),
+                };
                 let Some(entry) = drain::entry(&key, address) else {
                     continue;
                 };
-                let needs = deleted.into_iter().flatten().chain(self.deleted.get(&key));
+                let needs = of_real.into_iter().flatten().chain(&of_server);
                 let operation = SetOperation::Delete {
                     set: drain::set_name(Family::of(address)),
                     entry,

@@ -1,11 +1,10 @@
 //! Steps of sets and their entries.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 
 use kernlink_dummylink::AddressKey;
 use kernlink_engine::plan::{Needs, Subject};
-use kernlink_ipset::{Element, Entry, IfExists, Operation, ProtocolPort};
+use kernlink_ipset::{Element, Entry, IfExists, Operation};
 use kernlink_ipvs::{Protocol, VirtualServerKey};
 use kernlink_services::Family;
 
@@ -38,27 +37,43 @@ impl Planner<'_, '_, '_> {
                     Operation::ensure_set(definition_for(desired, entries)).into()
                 }
             };
-            let need = self
-                .builder
+            self.builder
                 .push(Phase::Sets, key, difference.subject, operation, Needs::none());
-            self.sets.insert((family, id), need);
         }
     }
 
-    /// What an entry of a set needs; `None` if the set exists.
-    pub(super) fn set_need(&self, family: Family, id: SetId) -> Option<Need> {
+    /// What an entry of a set needs: nothing if the set exists.
+    pub(super) fn set_needs(&self, family: Family, id: SetId) -> Vec<Need> {
+        let key = Key::Set(family, id);
         // When it becomes usable, the next plan adds its entries after the rules that look it up: a restricted frontend would be open before.
         if !self.state.is_usable(family, id) {
-            return Some(Need::Waiting(Key::Set(family, id)));
+            return vec![Need::Waiting(key)];
         }
-        if let Some(need) = self.sets.get(&(family, id)) {
-            return Some(need.clone());
+        // One that is replaced because it is too small can be used before.
+        if self.is_set_in_place(family, id) {
+            return Vec::new();
         }
+        self.builder.after(&key, false)
+    }
+
+    /// Whether a set exists with usable parameters.
+    pub(super) fn is_set_in_place(&self, family: Family, id: SetId) -> bool {
         let sets = &self.state.sets;
         match (sets.observed(&(family, id)), sets.desired(&(family, id))) {
-            (Some(observed), Some(desired)) if is_usable(observed, desired) => None,
-            _ => Some(Need::Waiting(Key::Set(family, id))),
+            (Some(observed), Some(desired)) => is_usable(observed, desired),
+            _ => false,
         }
+    }
+
+    /// What a step needs that requires an entry.
+    pub(super) fn entry_needs(&self, family: Family, id: SetId, entry: Entry) -> Vec<Need> {
+        let is_observed = self.state.entries[family.index()][id.index()].is_observed(&entry);
+        self.builder.after(&Key::Entry(family, id, entry), is_observed)
+    }
+
+    /// The steps on an entry so far: its addition, or its removal.
+    pub(super) fn steps_of_entry(&self, family: Family, id: SetId, entry: &Entry) -> Vec<Need> {
+        self.builder.steps_of(&Key::Entry(family, id, entry.clone()))
     }
 
     /// Whether a set and its entries may be changed.
@@ -101,9 +116,11 @@ impl Planner<'_, '_, '_> {
                 for difference in self.state.entries[family.index()][id.index()].differences() {
                     let entry = difference.key;
                     let is_missing = difference.desired.is_some() && difference.observed.is_none();
-                    let is_planned =
-                        |key: EntryKey| self.late.contains_key(&key) || self.entries.contains_key(&key);
-                    if is_missing && !is_planned((family, id, entry.clone())) {
+                    let is_planned = || {
+                        self.late.contains_key(&(family, id, entry.clone()))
+                            || !self.steps_of_entry(family, id, entry).is_empty()
+                    };
+                    if is_missing && !is_planned() {
                         if self.server_before_entry(id, entry).is_some() {
                             let later = (family, id, entry.clone(), difference.subject);
                             self.after_servers.push(later);
@@ -132,16 +149,14 @@ impl Planner<'_, '_, '_> {
         subject: Subject,
         mut needs: Vec<Need>,
     ) {
-        needs.extend(self.set_need(family, id));
+        needs.extend(self.set_needs(family, id));
         if id == SetId::Ledger {
             needs.extend(self.ledger_need(family));
         }
         let operation = Operation::ensure(id.name(family), entry.clone());
         let key = Key::Entry(family, id, entry.clone());
-        let need = self
-            .builder
+        self.builder
             .push(phase, key, subject, operation, Needs::all(needs));
-        self.entries.insert((family, id, entry.clone()), need);
     }
 
     /// Whether the frontend of an entry of a local-policy set is desired with another policy, or its virtual server for a frontend of another
@@ -168,16 +183,17 @@ impl Planner<'_, '_, '_> {
                     let entry = difference.key;
                     let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
                     if is_withdrawn && self.stays(family, whole, entry) {
-                        let added = self.entries.get(&(family, whole, entry.clone())).cloned();
-                        let needs = added.or_else(|| self.successor_need(family, id, entry));
-                        let need = self.builder.push(
+                        let mut needs = self.steps_of_entry(family, whole, entry);
+                        if needs.is_empty() {
+                            needs = self.successor_needs(family, id, entry);
+                        }
+                        self.builder.push(
                             Phase::RemoveLocalEntries,
                             Key::Entry(family, id, entry.clone()),
                             difference.subject,
                             delete_entry(family, id, entry),
                             Needs::all(needs),
                         );
-                        self.removed_local.insert((family, id, entry.clone()), need);
                     }
                 }
             }
@@ -197,17 +213,17 @@ impl Planner<'_, '_, '_> {
     pub(super) fn remove_entries(&mut self) {
         // The deleted virtual servers that a node-port entry identifies: those at addresses that are not bound.
         let mut node_ports: HashMap<(Family, Protocol, u16), Vec<Need>> = HashMap::new();
-        for (key, need) in &self.deleted {
+        for difference in &self.servers {
+            let key = difference.key;
             if let (Some(address), Some(protocol), Some(port)) = (key.address(), key.protocol(), key.port())
-                && !self.unbound.contains_key(&address)
+                && difference.desired.is_none()
                 && AddressKey::host(address).is_ok_and(|key| !self.state.addresses.is_observed(&key))
             {
+                let deleted = self.builder.steps_of(&Key::VirtualServer(*key));
                 let key = (Family::of(address), protocol, port);
-                node_ports.entry(key).or_default().push(need.clone());
+                node_ports.entry(key).or_default().extend(deleted);
             }
         }
-        // The steps that remove the restriction of a frontend.
-        let mut unrestricted: HashMap<(IpAddr, ProtocolPort), Need> = HashMap::new();
         for family in self.families() {
             for id in ADDITION_ORDER
                 .into_iter()
@@ -217,16 +233,13 @@ impl Planner<'_, '_, '_> {
                 for difference in self.state.entries[family.index()][id.index()].differences() {
                     let entry = difference.key;
                     let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
-                    let of_entry = (family, id, entry.clone());
-                    let is_removed = self.removed_local.contains_key(&of_entry)
-                        || self.before_servers.contains_key(&of_entry);
-                    if !is_withdrawn || is_removed {
+                    if !is_withdrawn || !self.steps_of_entry(family, id, entry).is_empty() {
                         continue;
                     }
-                    let mut needs: Vec<Need> = self.successor_need(family, id, entry).into_iter().collect();
+                    let mut needs = self.successor_needs(family, id, entry);
                     match (id, entry.element()) {
                         (SetId::IpvsIps, Element::Ip(address)) => {
-                            needs.extend(self.unbound.get(address).cloned());
+                            needs.extend(self.unbound(*address));
                         }
                         (
                             SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp,
@@ -235,55 +248,35 @@ impl Planner<'_, '_, '_> {
                             let frontend = Entry::ip_port(*ip, *port);
                             let firewall =
                                 &self.state.entries[family.index()][SetId::LoadBalancerFirewall.index()];
-                            match unrestricted.get(&(*ip, *port)) {
-                                Some(need) => needs.push(need.clone()),
-                                // The restriction could not be removed: its allow-list is kept.
-                                None if !firewall.is_desired(&frontend)
-                                    && firewall.is_observed(&frontend) =>
-                                {
-                                    let key = Key::Entry(family, SetId::LoadBalancerFirewall, frontend);
-                                    needs.push(Need::Waiting(key));
-                                }
-                                None => {}
+                            // If the restriction cannot be removed, its allow-list is kept.
+                            if !firewall.is_desired(&frontend) && firewall.is_observed(&frontend) {
+                                let key = Key::Entry(family, SetId::LoadBalancerFirewall, frontend);
+                                needs.extend(self.builder.after(&key, false));
                             }
                         }
                         _ => {}
                     }
                     match identified(id, entry) {
-                        Some(Identified::VirtualServer(key)) => match self.deleted.get(&key) {
-                            Some(need) => needs.push(need.clone()),
-                            // Its deletion failed and is not due for a retry.
-                            None if !self.state.servers.is_desired(&key)
-                                && self
-                                    .state
-                                    .servers
-                                    .observed(&key)
-                                    .is_some_and(|known| known.is_owned) =>
-                            {
-                                needs.push(Need::Waiting(Key::VirtualServer(key)));
+                        Some(Identified::VirtualServer(key)) => {
+                            let servers = &self.state.servers;
+                            let is_owned = servers.observed(&key).is_some_and(|known| known.is_owned);
+                            if is_owned && !servers.is_desired(&key) {
+                                needs.extend(self.builder.after(&Key::VirtualServer(key), false));
                             }
-                            None => {}
-                        },
+                        }
                         Some(Identified::NodePort(protocol, port)) => {
                             let servers = node_ports.get(&(family, protocol, port));
                             needs.extend(servers.into_iter().flatten().cloned());
                         }
                         None => {}
                     }
-                    let need = self.builder.push(
+                    self.builder.push(
                         Phase::RemoveEntries,
                         Key::Entry(family, id, entry.clone()),
                         difference.subject,
                         delete_entry(family, id, entry),
                         Needs::all(needs),
                     );
-                    if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element())
-                    {
-                        unrestricted.insert((*ip, *port), need.clone());
-                    }
-                    if self.state.entries[family.index()][id.index()].is_empty() {
-                        self.removed.insert((family, id, entry.clone()), need);
-                    }
                 }
             }
         }

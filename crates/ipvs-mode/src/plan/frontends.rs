@@ -53,9 +53,8 @@ impl Planner<'_, '_, '_> {
             let Some(key) = self.server_before_entry(id, &entry) else {
                 continue;
             };
-            let added = self.new_servers.get(&key).cloned();
-            let added = added.unwrap_or(Need::Waiting(Key::VirtualServer(key)));
-            self.add_entry(Phase::AddFrontends, family, id, &entry, subject, vec![added]);
+            let added = self.builder.after(&Key::VirtualServer(key), false);
+            self.add_entry(Phase::AddFrontends, family, id, &entry, subject, added);
         }
     }
 
@@ -78,20 +77,14 @@ impl Planner<'_, '_, '_> {
         let family = Family::of(address);
         let entries = self.state.entries_of(desired).iter();
         let entries = entries.filter(|(id, _)| ADMITTING.contains(id));
-        let missing = entries.filter_map(|(id, entry)| {
-            let table = &self.state.entries[family.index()][id.index()];
-            match self.entries.get(&(family, *id, entry.clone())) {
-                Some(need) => Some(need.clone()),
-                None if table.is_observed(entry) => None,
-                None => Some(Need::Waiting(Key::Entry(family, *id, entry.clone()))),
-            }
-        });
-        missing.collect()
+        entries
+            .flat_map(|(id, entry)| self.entry_needs(family, *id, entry.clone()))
+            .collect()
     }
 
     /// What the removal of an entry needs if its frontend is to be admitted by another set from now on: without either entry, connections to
     /// it are rejected.
-    pub(super) fn successor_need(&self, family: Family, id: SetId, entry: &Entry) -> Option<Need> {
+    pub(super) fn successor_needs(&self, family: Family, id: SetId, entry: &Entry) -> Vec<Need> {
         let tables = &self.state.entries[family.index()];
         let successors = ADMITTING
             .iter()
@@ -99,16 +92,22 @@ impl Planner<'_, '_, '_> {
         let mut successors = successors
             .filter(|other| tables[other.index()].is_desired(entry))
             .peekable();
-        let first = **successors.peek()?;
-        let mut added = None;
+        let Some(first) = successors.peek().map(|first| **first) else {
+            return Vec::new();
+        };
+        let mut added = Vec::new();
         for other in successors {
             if tables[other.index()].is_observed(entry) {
-                return None;
+                return Vec::new();
             }
-            added = added.or_else(|| self.entries.get(&(family, *other, entry.clone())));
+            if added.is_empty() {
+                added = self.steps_of_entry(family, *other, entry);
+            }
         }
-        let waiting = || Need::Waiting(Key::Entry(family, first, entry.clone()));
-        Some(added.cloned().unwrap_or_else(waiting))
+        if added.is_empty() {
+            added.push(Need::Waiting(Key::Entry(family, first, entry.clone())));
+        }
+        added
     }
 
     /// Removes the entries that precede the removal of their virtual servers.
@@ -131,19 +130,13 @@ impl Planner<'_, '_, '_> {
                 if !table.is_observed(&entry) || table.is_desired(&entry) {
                     continue;
                 }
-                let becomes_empty = table.is_empty();
-                let of_entry = (family, id, entry.clone());
-                let need = self.builder.push(
+                self.builder.push(
                     Phase::RemoveFrontends,
                     Key::Entry(family, id, entry.clone()),
                     subject.clone(),
                     delete_entry(family, id, &entry),
                     Needs::none(),
                 );
-                if becomes_empty {
-                    self.removed.insert(of_entry.clone(), need.clone());
-                }
-                self.before_servers.insert(of_entry, need);
             }
         }
     }
@@ -154,7 +147,10 @@ impl Planner<'_, '_, '_> {
             return Vec::new();
         };
         let family = Family::of(address);
-        let needs = ADMITTING.map(|id| self.before_servers.get(&(family, id, entry.clone())).cloned());
-        needs.into_iter().flatten().collect()
+        let is_withdrawn = |id: &SetId| !self.state.entries[family.index()][id.index()].is_desired(&entry);
+        let withdrawn = ADMITTING.into_iter().filter(is_withdrawn);
+        withdrawn
+            .flat_map(|id| self.steps_of_entry(family, id, &entry))
+            .collect()
     }
 }

@@ -34,13 +34,14 @@ impl Planner<'_, '_, '_> {
                 set,
                 entries: entries.clone(),
             };
-            let needs = Needs::all(self.set_need(family, ID));
+            let needs = Needs::all(self.set_needs(family, ID));
             let key = Key::Set(family, ID);
             let need = self
                 .builder
                 .push(Phase::Ledger, key, Subject::DataPath, replacement, needs);
             for entry in &entries {
-                self.entries.insert((family, ID, entry.clone()), need.clone());
+                self.builder
+                    .include(Key::Entry(family, ID, entry.clone()), need.clone());
             }
             self.ledgers.insert(family, (need, entries));
         }
@@ -52,15 +53,13 @@ impl Planner<'_, '_, '_> {
     }
 
     /// The step that a change of a foreign virtual server needs, which makes it owned: its entry in the ledger.
-    pub(super) fn adoption_need(&self, difference: &ServerDifference<'_>) -> Option<Need> {
-        difference.observed.filter(|known| !known.is_owned)?;
-        let family = difference.key.address().map(Family::of)?;
-        let key = (family, ID, sets::of_virtual_server(difference.key)?);
-        if self.state.entries[family.index()][ID.index()].is_observed(&key.2) {
-            return None;
+    pub(super) fn adoption_needs(&self, difference: &ServerDifference<'_>) -> Vec<Need> {
+        let is_foreign = difference.observed.is_some_and(|known| !known.is_owned);
+        let family = difference.key.address().map(Family::of);
+        match (family, sets::of_virtual_server(difference.key)) {
+            (Some(family), Some(entry)) if is_foreign => self.entry_needs(family, ID, entry),
+            _ => Vec::new(),
         }
-        let need = self.entries.get(&key).cloned();
-        Some(need.unwrap_or(Need::Waiting(Key::Entry(key.0, key.1, key.2))))
     }
 
     /// Removes the entries of withdrawn virtual servers from the ledgers that this plan writes.
@@ -71,14 +70,13 @@ impl Planner<'_, '_, '_> {
                 let Some(Identified::VirtualServer(server)) = identified(ID, entry) else {
                     continue;
                 };
-                let deleted = self.deleted.get(&server).cloned();
-                let deleted = deleted.unwrap_or(Need::Waiting(Key::VirtualServer(server)));
+                let deleted = self.builder.after(&Key::VirtualServer(server), false);
                 self.builder.push(
                     Phase::RemoveEntries,
                     Key::Entry(family, ID, entry.clone()),
                     Subject::DataPath,
                     delete_entry(family, ID, entry),
-                    Needs::all([written.clone(), deleted]),
+                    Needs::all(deleted.into_iter().chain([written.clone()])),
                 );
             }
         }

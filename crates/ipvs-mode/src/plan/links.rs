@@ -22,12 +22,8 @@ impl Planner<'_, '_, '_> {
         if self.state.links.is_observed(&link) {
             return;
         }
-        // It may exist, and be of another kind.
-        if !self.state.readings.has_links {
-            self.link = Some(Need::Waiting(Key::Link(link)));
-            return;
-        }
-        self.link = Some(if self.state.links.is_dirty(&link) {
+        // If it was not read, it may exist, and be of another kind.
+        if self.state.readings.has_links && self.state.links.is_dirty(&link) {
             let operation = Operation::EnsureLink(DummyLink::new(link));
             self.builder.push(
                 Phase::Link,
@@ -35,10 +31,16 @@ impl Planner<'_, '_, '_> {
                 Subject::DataPath,
                 operation,
                 Needs::none(),
-            )
-        } else {
-            Need::Waiting(Key::Link(link))
-        });
+            );
+        }
+    }
+
+    /// The steps that unbind an address.
+    pub(super) fn unbound(&self, address: IpAddr) -> Vec<Need> {
+        match AddressKey::host(address) {
+            Ok(key) if !self.state.addresses.is_desired(&key) => self.builder.steps_of(&Key::Address(key)),
+            _ => Vec::new(),
+        }
     }
 
     pub(super) fn unbind_addresses(&mut self) {
@@ -51,14 +53,13 @@ impl Planner<'_, '_, '_> {
             let is_managed = self.state.managed.contains(&family) && self.state.is_decided(family);
             if difference.observed.is_some() && difference.desired.is_none() && is_managed {
                 let operation = Operation::DeleteAddress(link, key);
-                let need = self.builder.push(
+                self.builder.push(
                     Phase::UnbindAddresses,
                     Key::Address(key),
                     difference.subject,
                     operation,
                     Needs::none(),
                 );
-                self.unbound.insert(key.address(), need);
             }
         }
     }
@@ -82,7 +83,7 @@ impl Planner<'_, '_, '_> {
             .filter(|difference| difference.desired.is_some())
         {
             if let Some(address) = difference.key.address() {
-                let need = self.new_servers.get(difference.key).cloned();
+                let need = self.added_server(difference).pop();
                 servers.entry(address).or_default().push(need);
             }
         }
@@ -114,20 +115,16 @@ impl Planner<'_, '_, '_> {
             let Ok(host) = LinkAddress::host(address) else {
                 continue;
             };
-            let mut needs: Vec<Need> = self.link.iter().cloned().collect();
+            let is_linked = self.state.links.is_observed(&link);
+            let mut needs: Vec<Need> = match is_linked {
+                true => Vec::new(),
+                false => self.builder.after(&Key::Link(link), false),
+            };
             needs.extend(self.sysctl_needs(family));
             // Without KUBE-IPVS-FILTER clients reach processes of the node that listen on all addresses.
             needs.extend(self.rules_needs(family));
             let entry = Entry::ip(address);
-            match self.entries.get(&(family, SetId::IpvsIps, entry.clone())) {
-                Some(need) => needs.push(need.clone()),
-                None => {
-                    let table = &self.state.entries[family.index()][SetId::IpvsIps.index()];
-                    if !table.is_observed(&entry) {
-                        needs.push(Need::Waiting(Key::Entry(family, SetId::IpvsIps, entry)));
-                    }
-                }
-            }
+            needs.extend(self.entry_needs(family, SetId::IpvsIps, entry));
             // Without a virtual server nothing serves the traffic to the address.
             let of_address = servers.remove(&address).unwrap_or_default();
             let any: Vec<Need> = if of_address.iter().any(Option::is_none) {

@@ -15,14 +15,14 @@ mod sysctls;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use kernlink_engine::plan::{PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Difference;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
 use self::rules::plan_rules;
-use super::IpvsMode;
 use super::key::Key;
 use super::sets::SetId;
 use super::state::{DesiredServer, ObservedServer, State};
@@ -31,7 +31,7 @@ type Need = kernlink_engine::plan::Need<Key>;
 type EntryKey = (Family, SetId, Entry);
 
 /// Adds the steps for all dirty objects.
-pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
+pub(super) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
     if state.retired.is_some() {
         return retired::plan(state, builder);
     }
@@ -55,25 +55,14 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
         state,
         builder,
         servers: decided_servers(state),
-        sysctls: HashMap::new(),
         necessary: [Vec::new(), Vec::new()],
-        sets: HashMap::new(),
         ledgers: BTreeMap::new(),
-        entries: HashMap::new(),
         late: HashMap::new(),
         after_servers: Vec::new(),
-        before_servers: HashMap::new(),
-        removed_local: HashMap::new(),
-        removed: HashMap::new(),
         rules: BTreeMap::new(),
-        new_servers: HashMap::new(),
         added: HashMap::new(),
-        unbound: HashMap::new(),
-        deleted: HashMap::new(),
-        drain_sets: HashMap::new(),
         deleted_real: HashMap::new(),
         kept_deadlines: HashSet::new(),
-        link: None,
         bound: Vec::new(),
     };
     planner.sysctls();
@@ -114,39 +103,23 @@ type ServerDifference<'a> = Difference<'a, VirtualServerKey, DesiredServer, Obse
 
 struct Planner<'a, 'b, 'c> {
     state: &'a State,
-    builder: &'b mut PlanBuilder<'c, IpvsMode>,
+    builder: &'b mut BuilderOf<'c, State>,
     servers: Vec<ServerDifference<'a>>,
-    // The added steps that later ones may need.
-    sysctls: HashMap<&'a str, Need>,
     /// By family: the sysctls without which new frontends would not work, and that do not have their values.
     necessary: [Vec<Need>; 2],
-    sets: HashMap<(Family, SetId), Need>,
     /// The ledgers that are written in one step, each with its entries.
     ledgers: BTreeMap<Family, (Need, Vec<Entry>)>,
-    entries: HashMap<EntryKey, Need>,
     /// Local-policy entries that are added after removals of real servers, with the steps of these removals.
     late: HashMap<EntryKey, Vec<Need>>,
     /// The entries that are added after their virtual servers.
     after_servers: Vec<(Family, SetId, Entry, Subject)>,
-    /// The removals of entries before their virtual servers.
-    before_servers: HashMap<EntryKey, Need>,
-    /// The removals of local-policy entries before real servers are added.
-    removed_local: HashMap<EntryKey, Need>,
-    /// The removals of entries from sets that become empty.
-    removed: HashMap<EntryKey, Need>,
     rules: BTreeMap<Family, Vec<Need>>,
-    /// The additions of virtual servers.
-    new_servers: HashMap<VirtualServerKey, Need>,
     /// The additions of real servers, and the updates of those that had weight 0, by virtual server.
     added: HashMap<VirtualServerKey, Vec<Need>>,
-    unbound: HashMap<IpAddr, Need>,
-    deleted: HashMap<VirtualServerKey, Need>,
-    drain_sets: HashMap<Family, Need>,
     /// The deletions of real servers, by virtual server and address.
     deleted_real: HashMap<(VirtualServerKey, IpAddr), Vec<Need>>,
     /// The addresses of virtual servers with real servers that drain with a limit after the plan.
     kept_deadlines: HashSet<(VirtualServerKey, IpAddr)>,
-    link: Option<Need>,
     bound: Vec<Need>,
 }
 

@@ -9,37 +9,35 @@
 //!    addresses. Flows to UDP virtual servers are deleted before; the next packet of a client begins one that the other mode translates.
 //! 3. Addresses without virtual servers are removed unless connections of this node use them as their source.
 //! 4. If there are no more of these: jumps and chains, then the sets that the chains named, last the link. A node without the link has
-//!    nothing of IPVS mode. Chains that iptables mode has too are removed here unless iptables mode serves the node: sets that they name
-//!    could not be removed before the link otherwise.
+//!    nothing of IPVS mode. Chains stay that another mode has too, of which anything is on the node: their rules are its own then.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use kernlink_dummylink::Operation as LinkOperation;
-use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
+use kernlink_host::flows::{DeleteFlows, FlowDestination};
 use kernlink_ipset::{Entry, Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{ChainName, Operation as RulesOperation, Restore, Ruleset, Table};
 use kernlink_ipvs::{Operation, Protocol, RealServerKey, VirtualServerKey};
-use kernlink_netfilter::flows::{DeleteFlows, FlowDestination};
 use kernlink_netfilter::{Jump, Owned, removal};
 use kernlink_services::Family;
 
-use crate::IpvsMode;
 use crate::drain::{self, Drain, refuses_at_weight_0};
 use crate::key::Key;
-use crate::leftovers;
 use crate::order::Phase;
 use crate::ownership::FRONTEND_SETS;
 use crate::replacement;
 use crate::rules;
 use crate::sets::{SetId, of_virtual_server};
-use crate::state::{ObservedRealServer, ObservedRules, ObservedServer, SharedChains, State, udp_address};
+use crate::state::{ObservedRealServer, ObservedRules, ObservedServer, State, udp_address};
 
 type Need = kernlink_engine::plan::Need<Key>;
 
 /// Adds the steps.
-pub(crate) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
+pub(crate) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
     if !state.retired.as_ref().is_some_and(|retired| retired.is_dirty) {
         return;
     }
@@ -63,7 +61,7 @@ pub(crate) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
 
 struct Planner<'a, 'b, 'c> {
     state: &'a State,
-    builder: &'b mut PlanBuilder<'c, IpvsMode>,
+    builder: &'b mut BuilderOf<'c, State>,
     /// The number of steps.
     steps: usize,
     /// The steps that create the sets of deadlines, by family.
@@ -297,11 +295,9 @@ impl Planner<'_, '_, '_> {
     fn rest(&mut self) {
         let mut needs = Vec::new();
         let mut used: BTreeSet<SetName> = BTreeSet::new();
-        let retired = self.state.retired.as_ref();
-        let shared_chains = retired.map_or(SharedChains::Kept, |retired| retired.shared_chains);
         for family in Family::ALL {
             if let ObservedRules::Saved(saved) = &self.state.chains[family.index()].observed {
-                let removal = chains(saved, family, shared_chains);
+                let removal = chains(saved, family, self.state);
                 used.extend(removal.used_sets);
                 if !removal.restore.is_empty() {
                     let operation = RulesOperation::Restore(removal.restore);
@@ -356,24 +352,16 @@ struct ChainRemoval {
     used_sets: BTreeSet<SetName>,
 }
 
-fn chains(saved: &Ruleset, family: Family, shared_chains: SharedChains) -> ChainRemoval {
+fn chains(saved: &Ruleset, family: Family, state: &State) -> ChainRemoval {
     let mut restore = Restore::new(family);
     let mut used_sets = BTreeSet::new();
-    let jumps: Vec<Jump> = match shared_chains {
-        SharedChains::Kept => {
-            let jumps = rules::jumps().into_iter();
-            jumps.filter(rules::is_only_of_ipvs_mode).collect()
-        }
-        SharedChains::Removed => rules::jumps().into_iter().chain(leftovers::jumps()).collect(),
-    };
+    let is_kept = |table: Table, name: &ChainName| state.is_kept(family, table, name.as_str());
+    let jumps = rules::jumps().into_iter();
+    let jumps: Vec<Jump> = jumps
+        .filter(|jump| rules::is_only_of_ipvs_mode(jump, is_kept))
+        .collect();
     for table in [Table::Filter, Table::Nat] {
-        let is_owned = |name: &ChainName| match shared_chains {
-            SharedChains::Kept => rules::is_only_chain_of_ipvs_mode(table, name),
-            SharedChains::Removed => {
-                rules::is_chain_of_ipvs_mode(table, name)
-                    || leftovers::is_only_chain_of_iptables_mode(table, name)
-            }
-        };
+        let is_owned = |name: &ChainName| rules::is_chain_of_ipvs_mode(table, name) && !is_kept(table, name);
         let owned = Owned {
             is_owned: &is_owned,
             jumps: &jumps,

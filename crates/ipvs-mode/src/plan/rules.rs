@@ -1,29 +1,26 @@
 //! Steps of chains, rules and jumps.
 
 use kernlink_engine::plan::{Needs, Subject};
-use kernlink_iptables_restore::{Edit, Operation, Ownership, Restore, Ruleset, Table, diff_operations};
-use kernlink_ipvs::VirtualServerKey;
+use kernlink_iptables_restore::{Edit, Operation, Ownership, Restore, Ruleset, diff_operations};
 use kernlink_services::Family;
 
 use super::{Need, Planner};
 use crate::error::Error;
 use crate::key::Key;
-use crate::leftovers::Leftovers;
 use crate::order::Phase;
 use crate::rules;
 use crate::sets::SetId;
-use crate::state::{Interim, ObservedRules, State};
+use crate::state::{Emptying, ObservedRules, State};
 
 impl Planner<'_, '_, '_> {
     pub(super) fn rules(&mut self, rules: Vec<RulesPlan>) {
         for (family, operations, _) in rules {
-            let is_read = |id: &SetId| self.state.is_read_by_rules(family, *id);
-            let sets = self.sets.iter();
-            let mut sets: Vec<_> = sets
-                .filter(|((of, id), _)| *of == family && is_read(id))
+            let is_needed =
+                |id: &SetId| self.state.is_read_by_rules(family, *id) && !self.is_set_in_place(family, *id);
+            let sets = SetId::ALL.into_iter().filter(is_needed);
+            let needs: Vec<Need> = sets
+                .flat_map(|id| self.builder.steps_of(&Key::Set(family, id)))
                 .collect();
-            sets.sort_unstable_by_key(|(key, _)| **key);
-            let needs: Vec<Need> = sets.into_iter().map(|(_, need)| need.clone()).collect();
             let mut steps: Vec<Need> = Vec::new();
             for (position, operation) in operations.unwrap_or_default().into_iter().enumerate() {
                 let key = match operation {
@@ -51,46 +48,7 @@ impl Planner<'_, '_, '_> {
         }
     }
 
-    /// The steps after which IPVS serves the frontends of a family.
-    fn serving(&self, family: Family) -> Vec<Need> {
-        let is_of_family = |key: &VirtualServerKey| key.address().map(Family::of) == Some(family);
-        let new = self.new_servers.iter().filter(|(key, _)| is_of_family(key));
-        let added = self.added.iter().filter(|(key, _)| is_of_family(key));
-        let mut needs: Vec<Need> = new.map(|(_, need)| need.clone()).collect();
-        needs.extend(added.flat_map(|(_, needs)| needs.iter().cloned()));
-        // Addresses of the other family are needed too, which delays nothing.
-        needs.extend(self.bound.iter().cloned());
-        needs.extend(self.unserved(family));
-        needs
-    }
-
-    /// The objects without which a frontend of a family is not served and that this plan does not change: their operations failed before and wait
-    /// for their retries.
-    fn unserved(&self, family: Family) -> Vec<Need> {
-        let mut needs = Vec::new();
-        for (key, desired) in self.state.servers.iter_desired() {
-            if key.address().map(Family::of) != Some(family) || self.state.servers.is_dirty(key) {
-                continue;
-            }
-            let Some(observed) = self.state.servers.observed(key) else {
-                needs.push(Need::Waiting(Key::VirtualServer(*key)));
-                continue;
-            };
-            if let Some(first) = desired.missing_first(observed) {
-                needs.push(Need::Waiting(Key::RealServer(*key, first.key)));
-            }
-        }
-        for (key, ()) in self.state.addresses.iter_desired() {
-            let addresses = &self.state.addresses;
-            if Family::of(key.address()) == family && !addresses.is_dirty(key) && !addresses.is_observed(key)
-            {
-                needs.push(Need::Waiting(Key::Address(*key)));
-            }
-        }
-        needs
-    }
-
-    /// Removes the rules of sets that became empty, and those of iptables mode.
+    /// Removes the rules of sets that became empty.
     pub(super) fn remove_rules(&mut self) {
         for family in self.families() {
             let chains = &self.state.chains[family.index()];
@@ -102,18 +60,10 @@ impl Planner<'_, '_, '_> {
                 continue;
             };
             let mut needs = self.rules_needs(family);
-            if chains.leftovers.is_some() {
-                needs.extend(self.serving(family));
-            }
             for id in self.state.emptied(family) {
                 for (entry, ()) in self.state.entries[family.index()][id.index()].iter_observed() {
-                    let key = (family, id, entry.clone());
-                    let need = self
-                        .removed
-                        .get(&key)
-                        .or_else(|| self.removed_local.get(&key))
-                        .cloned();
-                    needs.push(need.unwrap_or(Need::Waiting(Key::Entry(family, id, entry.clone()))));
+                    let key = Key::Entry(family, id, entry.clone());
+                    needs.extend(self.builder.after(&key, false));
                 }
             }
             self.builder.push(
@@ -129,7 +79,7 @@ impl Planner<'_, '_, '_> {
 
 /// A family, the operations that bring its chains and jumps in place, and the rules that are in place then if they differ from the desired
 /// ones. The operations are `None` if the host does not support the tables of the family.
-pub(super) type RulesPlan = (Family, Option<Vec<Operation>>, Option<Interim>);
+pub(super) type RulesPlan = (Family, Option<Vec<Operation>>, Option<Emptying>);
 
 /// The plan for the chains and jumps of each dirty family.
 pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
@@ -151,14 +101,10 @@ pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
 }
 
 /// The rules of a family while sets become empty, if they differ from the desired ones.
-fn interim(state: &State, family: Family) -> Option<Interim> {
+fn interim(state: &State, family: Family) -> Option<Emptying> {
     let rules = state.interim_rules(family)?;
-    let changed = changed_chains(family, &rules, &state.rules(family));
-    let removal = match &state.chains[family.index()].leftovers {
-        Some(leftovers) => leftovers.removal(family, changed),
-        None => changed?,
-    };
-    Some(Interim {
+    let removal = changed_chains(family, &rules, &state.rules(family))?;
+    Some(Emptying {
         rules: Box::new(rules),
         removal: Box::new(removal.into()),
     })
@@ -173,7 +119,7 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
             Some(diff_operations(saved, &desired, &owned))
         }
         ObservedRules::Written(written) if state.chains[family.index()].is_in_place => {
-            let changed = released(state, family, changed_chains(family, written, rules));
+            let changed = changed_chains(family, written, rules);
             Some(changed.into_iter().map(Into::into).collect())
         }
         // A host without the tables of a family is accepted if it serves no Services in that family.
@@ -187,26 +133,10 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
             let jumps = desired
                 .jumps()
                 .map(|(table, jump)| Operation::ensure_jump(family, table, jump.clone()));
-            let restore = released(state, family, Some(desired.to_restore()));
-            let restore = restore.into_iter().map(Operation::from);
-            Some(restore.chain(jumps).collect())
+            let restore = Operation::from(desired.to_restore());
+            Some(std::iter::once(restore).chain(jumps).collect())
         }
     }
-}
-
-/// The restore, after the removal of chains of iptables mode that reject and drop what it would translate.
-fn released(state: &State, family: Family, restore: Option<Restore>) -> Option<Restore> {
-    let leftovers = state.chains[family.index()].leftovers.as_deref();
-    let edits = leftovers.map(Leftovers::released).unwrap_or_default();
-    if edits.is_empty() {
-        return restore;
-    }
-    let mut whole = Restore::new(family);
-    whole.table_mut(Table::Filter).extend(edits.iter().cloned());
-    for (table, edits) in restore.iter().flat_map(Restore::tables) {
-        whole.table_mut(table).extend(edits.iter().cloned());
-    }
-    Some(whole)
 }
 
 fn has_servers(state: &State, family: Family) -> bool {

@@ -16,7 +16,6 @@ use crate::state::DesiredServer;
 
 impl Planner<'_, '_, '_> {
     pub(super) fn virtual_servers(&mut self) {
-        let mut new = HashMap::new();
         for difference in &self.servers {
             let Some(desired) = difference.desired else {
                 continue;
@@ -33,14 +32,17 @@ impl Planner<'_, '_, '_> {
             let needs = Needs::all(self.needs_of_server(difference.key, desired, is_new));
             let key = Key::VirtualServer(*difference.key);
             let subject = difference.subject.clone();
-            let need = self
-                .builder
+            self.builder
                 .push(Phase::VirtualServers, key, subject, operation, needs);
-            if difference.observed.is_none() {
-                new.insert(*difference.key, need);
-            }
         }
-        self.new_servers = new;
+    }
+
+    /// The addition of a virtual server that does not exist.
+    pub(super) fn added_server(&self, difference: &ServerDifference<'_>) -> Vec<Need> {
+        match difference.observed {
+            None => self.builder.steps_of(&Key::VirtualServer(*difference.key)),
+            Some(_) => Vec::new(),
+        }
     }
 
     /// A virtual server needs its entries, which identify it as owned, except those that follow it. One with restricted sources needs the
@@ -58,19 +60,17 @@ impl Planner<'_, '_, '_> {
             let of_plan = (family, *set, entry.clone());
             let is_source = matches!(set, SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp);
             if is_source {
-                needs.extend(self.set_need(family, *set));
+                needs.extend(self.set_needs(family, *set));
                 continue;
             }
             if self.late.contains_key(&of_plan) {
                 continue;
             }
-            match self.entries.get(&of_plan) {
-                Some(need) => needs.push(need.clone()),
-                None if self.state.entries[family.index()][set.index()].is_observed(entry) => {}
-                None if self.server_before_entry(*set, entry).is_some() => {
-                    needs.extend(self.set_need(family, *set));
-                }
-                None => needs.push(Need::Waiting(Key::Entry(family, *set, entry.clone()))),
+            let is_present = self.state.entries[family.index()][set.index()].is_observed(entry);
+            if !is_present && self.server_before_entry(*set, entry).is_some() {
+                needs.extend(self.set_needs(family, *set));
+            } else {
+                needs.extend(self.entry_needs(family, *set, entry.clone()));
             }
             if *set == SetId::LoadBalancerFirewall {
                 needs.extend(self.rules_needs(family));
@@ -90,13 +90,13 @@ impl Planner<'_, '_, '_> {
                 continue;
             }
             let key = *difference.key;
-            let new = self.new_servers.get(&key);
-            if matches!(new, Some(Need::Waiting(_))) {
+            let new = self.added_server(difference);
+            if new.iter().any(|need| matches!(need, Need::Waiting(_))) {
                 // The real servers are planned with their virtual server.
                 continue;
             }
             let removed_local = self.removed_local_of(&key);
-            let adopted = self.adoption_need(difference);
+            let adopted = self.adoption_needs(difference);
             let frontends = self.frontend_needs(difference, desired);
             // Those with weight 0 follow: one that serves is kept until another one does.
             let is_waiting = known.is_some_and(|known| desired.missing_first(known).is_some());
@@ -121,7 +121,7 @@ impl Planner<'_, '_, '_> {
                     },
                     Some(_) => continue,
                 };
-                let needs = new.into_iter().chain(&removed_local).chain(&adopted);
+                let needs = new.iter().chain(&removed_local).chain(&adopted);
                 let needs = needs.chain(&frontends);
                 let mut needs = Needs::all(needs.cloned());
                 let accepts = !server.weight.is_draining();
@@ -174,12 +174,8 @@ impl Planner<'_, '_, '_> {
             table.is_observed(entry) && !table.is_desired(entry) && set.whole().is_some_and(stays)
         };
         entries
-            .filter_map(|key| match self.removed_local.get(&key) {
-                Some(need) => Some(need.clone()),
-                // Its removal failed and is not due for a retry.
-                None if is_left(&key) => Some(Need::Waiting(Key::Entry(key.0, key.1, key.2))),
-                None => None,
-            })
+            .filter(is_left)
+            .flat_map(|(family, set, entry)| self.builder.after(&Key::Entry(family, set, entry), false))
             .collect()
     }
 
@@ -197,7 +193,6 @@ impl Planner<'_, '_, '_> {
     }
 
     pub(super) fn remove_virtual_servers(&mut self) {
-        let mut deleted = HashMap::new();
         for difference in &self.servers {
             let (None, Some(observed), Some(address)) =
                 (difference.desired, difference.observed, difference.key.address())
@@ -208,16 +203,14 @@ impl Planner<'_, '_, '_> {
                 continue;
             }
             let closed = self.removed_frontends(difference.key);
-            let needs = Needs::all(self.unbound.get(&address).cloned().into_iter().chain(closed));
-            let need = self.builder.push(
+            let needs = Needs::all(self.unbound(address).into_iter().chain(closed));
+            self.builder.push(
                 Phase::RemoveVirtualServers,
                 Key::VirtualServer(*difference.key),
                 difference.subject.clone(),
                 Operation::DeleteVirtualServer(*difference.key),
                 needs,
             );
-            deleted.insert(*difference.key, need);
         }
-        self.deleted = deleted;
     }
 }

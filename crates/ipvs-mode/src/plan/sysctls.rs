@@ -30,10 +30,8 @@ impl Planner<'_, '_, '_> {
                     value: desired.clone(),
                 };
                 let key = Key::Sysctl(difference.key.clone());
-                let need =
-                    self.builder
-                        .push(Phase::Sysctls, key, difference.subject, operation, Needs::none());
-                self.sysctls.insert(difference.key, need);
+                self.builder
+                    .push(Phase::Sysctls, key, difference.subject, operation, Needs::none());
             }
         }
         self.find_necessary_sysctls();
@@ -69,10 +67,9 @@ impl Planner<'_, '_, '_> {
             if self.state.sysctls.observed(name) == Some(desired) {
                 continue;
             }
-            let need = self.sysctls.get(&**name).cloned();
-            let need = need.unwrap_or_else(|| Need::Waiting(Key::Sysctl(name.clone())));
+            let needs = self.builder.after(&Key::Sysctl(name.clone()), false);
             for family in families {
-                self.necessary[family.index()].push(need.clone());
+                self.necessary[family.index()].extend(needs.iter().cloned());
             }
         }
     }

@@ -288,7 +288,7 @@ impl State {
     }
 
     /// Ends the sync in progress: finds the draining real servers of the virtual servers that it compared.
-    pub(super) fn finish_drains(&mut self) {
+    pub(crate) fn finish_drains(&mut self) {
         let dirty: Vec<VirtualServerKey> = self.servers.dirty_keys().copied().collect();
         for server in dirty {
             let addresses = self.draining(&server);

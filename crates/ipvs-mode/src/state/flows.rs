@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use kernlink_host::flows::FlowDestination;
 use kernlink_ipvs::{ForwardingMethod, Operation, Protocol, RealServer, VirtualServerKey};
-use kernlink_netfilter::flows::FlowDestination;
 use kernlink_services::Family;
 
 use super::{ObservedServer, State};

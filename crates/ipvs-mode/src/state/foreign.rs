@@ -13,9 +13,9 @@ use crate::sets::{self, SetId};
 
 /// The foreign virtual servers, and the frontends that are not served because of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Foreign {
+pub(crate) struct Foreign {
     /// The foreign virtual servers as last read.
-    pub(super) keys: BTreeSet<VirtualServerKey>,
+    pub(crate) keys: BTreeSet<VirtualServerKey>,
     /// The frontends that are not served, because a foreign virtual server with other attributes or real servers has their key, and their
     /// service ports.
     pub(super) withheld: BTreeMap<VirtualServerKey, ServicePortId>,

@@ -10,9 +10,9 @@ mod readings;
 mod record;
 mod restrictions;
 mod retired;
+mod reverted;
 mod servers;
 mod service_ports;
-mod undone;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,14 +23,15 @@ use kernlink_base::KernelRelease;
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
+use kernlink_host::IPVS_LINK;
+use kernlink_host::flows::TrackedFlows;
 use kernlink_ipset::{Entry, Set};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{Ipvs, Timeouts, VirtualServerKey};
-use kernlink_netfilter::flows::TrackedFlows;
-use kernlink_netfilter::{IPVS_LINK, MissingExtensions};
+use kernlink_netfilter::MissingExtensions;
 use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
 
-pub(super) use self::chains::{Chains, Interim, ObservedRules};
+pub(super) use self::chains::{Chains, Emptying, ObservedRules};
 pub use self::desired::DesiredVirtualServer;
 pub(super) use self::drains::Drains;
 pub(super) use self::flows::udp_address;
@@ -38,22 +39,20 @@ use self::foreign::Foreign;
 pub(super) use self::readings::{Part, Readings};
 use self::restrictions::Restrictions;
 use self::retired::Retired;
-pub use self::retired::SharedChains;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
 use super::config::Config;
-use super::key::Key;
 use super::options::IpvsOptions;
 use super::schedulers::Schedulers;
 use super::sets::SetId;
 use super::sysctls;
-use super::totals::{Sums, Totals};
+use super::totals::Sums;
 use crate::ownership::FRONTEND_SETS;
 
 /// The desired and observed kernel objects of IPVS mode.
 #[derive(Clone, Debug)]
 pub struct State {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     defaults: Arc<IpvsOptions>,
     schedulers: Schedulers,
     /// The families that are served, and those that were served before the configuration changed or by an earlier process.
@@ -76,7 +75,7 @@ pub struct State {
     /// The tables that a listing read together with the virtual servers, until they are observed.
     pub(super) early_tables: BTreeMap<Family, Result<Ruleset, RulesError>>,
     /// The extensions of iptables that rules do without.
-    missing: MissingExtensions,
+    pub(super) missing: MissingExtensions,
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
     pub(super) flows: TrackedFlows,
     pub(super) drains: Drains,
@@ -84,16 +83,16 @@ pub struct State {
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
     /// The totals of the service ports, by family.
-    sums: [Sums; 2],
+    pub(super) sums: [Sums; 2],
     /// The frontends that processes of this node must not reach, each with the number of its service ports.
     denied_to_node: [BTreeMap<FrontendKey, usize>; 2],
     /// Events about Services as a whole.
     service_events: NameMap<Vec<Event>>,
     /// Whether all service ports are to be compiled again.
-    is_outdated: bool,
+    pub(super) is_outdated: bool,
     /// Whether the events about the configuration were returned.
-    is_config_reported: bool,
-    foreign: Foreign,
+    pub(super) is_config_reported: bool,
+    pub(super) foreign: Foreign,
     restrictions: Restrictions,
     /// The families whose ledger is empty although owned virtual servers exist.
     pub(super) without_ledger: BTreeSet<Family>,
@@ -159,27 +158,8 @@ impl State {
         state
     }
 
-    pub(super) fn set_config(&mut self, config: &Config) {
-        if *config == *self.config {
-            return;
-        }
-        let compiles_otherwise = config.defaults != self.config.defaults
-            || config.service_schedulers != self.config.service_schedulers;
-        let before = self.config.link();
-        self.config = Arc::new(config.clone());
-        self.missing.clear();
-        self.is_config_reported = false;
-        if let Some(before) = before.filter(|before| Some(*before) != config.link()) {
-            self.links.remove(&before, &Subject::DataPath);
-            // They are on the previous link and are deleted with it.
-            self.addresses.observe_all([]);
-        }
-        self.configure();
-        self.is_outdated |= compiles_otherwise;
-    }
-
     /// Sets the desired values that depend on the configuration only.
-    fn configure(&mut self) {
+    pub(crate) fn configure(&mut self) {
         self.defaults = Arc::new(self.config.defaults.usable());
         let permitted = self.config.service_schedulers.as_deref();
         self.schedulers.configure(permitted, self.defaults.scheduler);
@@ -294,8 +274,7 @@ impl State {
         &self.node_port_addresses[family.index()]
     }
 
-    /// Whether the kernel has no owned virtual server, no entry of an owned set, no address of the dummy link, and no rules of iptables mode,
-    /// as after a boot. Tables that cannot be read may have such rules.
+    /// Whether the kernel has no owned virtual server, no entry of an owned set, and no address of the dummy link, as after a boot.
     pub(super) fn is_kernel_empty(&self) -> bool {
         let mut entries = self.entries.iter().flatten();
         let mut servers = self.servers.iter_observed();
@@ -303,10 +282,6 @@ impl State {
             && self.addresses.iter_observed().len() == 0
             && entries.all(|table| table.iter_observed().len() == 0)
             && !servers.any(|(_, server)| server.is_owned)
-            && self
-                .chains
-                .iter()
-                .all(|chains| chains.leftovers.is_none() && !chains.are_leftovers_unknown)
     }
 
     /// Makes the chains of a family dirty.
@@ -325,125 +300,6 @@ impl State {
             + self.temporary_sets.work()
             + self.servers.work()
             + entries.sum::<usize>()
-    }
-
-    /// The numbers of desired objects.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        let of_family = |family: Family| {
-            let tables = &self.entries[family.index()];
-            let mut entries = [0; SetId::ALL.len()];
-            for set in SetId::ALL {
-                entries[set.index()] = tables[set.index()].len();
-            }
-            self.sums[family.index()].totals(entries)
-        };
-        let mut totals = Totals::default();
-        for family in Family::ALL {
-            totals.families[family.index()] = of_family(family);
-        }
-        totals.foreign_virtual_servers = self.foreign.keys.len();
-        totals
-    }
-
-    /// Makes an object dirty.
-    pub(super) fn set_dirty(&mut self, key: &Key) {
-        if let Some(retired) = &mut self.retired {
-            retired.is_dirty = true;
-        }
-        match key {
-            Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
-            Key::Timeouts => self.timeouts.is_dirty = true,
-            Key::Link(name) => self.links.set_dirty(*name),
-            Key::Set(family, set) => self.sets.set_dirty((*family, *set)),
-            Key::TemporarySet(family, set) => self.temporary_sets.set_dirty((*family, *set)),
-            Key::Entry(family, set, entry) => {
-                self.entries[family.index()][set.index()].set_dirty(entry.clone());
-            }
-            Key::Rules(family) | Key::Jump(family, _) => self.set_rules_dirty(*family),
-            Key::VirtualServer(key) | Key::RealServer(key, _) | Key::Deadline(key, _) => {
-                self.servers.set_dirty(*key);
-            }
-            // It is created with the first deadline that needs it.
-            Key::DrainSet(_) => {}
-            Key::Address(key) => self.addresses.set_dirty(*key),
-            Key::NodeAddresses => {}
-            Key::Flows(family) => self.flows.set_dirty(*family),
-        }
-    }
-
-    /// Whether an object is dirty.
-    pub(super) fn is_dirty(&self, key: &Key) -> bool {
-        // A plan of its kind compares all objects.
-        if let Some(retired) = &self.retired {
-            return retired.is_dirty;
-        }
-        match key {
-            Key::Sysctl(name) => self.sysctls.is_dirty(name),
-            Key::Timeouts => self.timeouts.is_dirty,
-            Key::Link(name) => self.links.is_dirty(name),
-            Key::Set(family, set) => {
-                // A ledger that is to be written is planned each time.
-                self.sets.is_dirty(&(*family, *set))
-                    || (*set == SetId::Ledger && self.without_ledger.contains(family))
-            }
-            Key::TemporarySet(family, set) => self.temporary_sets.is_dirty(&(*family, *set)),
-            Key::Entry(family, set, entry) => self.entries[family.index()][set.index()].is_dirty(entry),
-            Key::Rules(family) | Key::Jump(family, _) => self.chains[family.index()].is_dirty,
-            Key::VirtualServer(key) | Key::RealServer(key, _) | Key::Deadline(key, _) => {
-                self.servers.is_dirty(key)
-            }
-            Key::DrainSet(_) => false,
-            Key::Address(key) => self.addresses.is_dirty(key),
-            Key::NodeAddresses => false,
-            Key::Flows(family) => self.flows.is_dirty(*family),
-        }
-    }
-
-    /// Makes all objects clean, after a plan compared the dirty ones.
-    pub(super) fn clear_dirty(&mut self) {
-        self.check_restrictions();
-        self.sysctls.clear_dirty();
-        self.timeouts.is_dirty = false;
-        self.links.clear_dirty();
-        self.addresses.clear_dirty();
-        self.sets.clear_dirty();
-        self.temporary_sets.clear_dirty();
-        self.entries.iter_mut().flatten().for_each(Table::clear_dirty);
-        self.finish_drains();
-        self.servers.clear_dirty();
-        self.flows.clear_dirty();
-        self.finish_retired();
-        for family in Family::ALL {
-            let chains = &mut self.chains[family.index()];
-            chains.before = None;
-            if self.retired.is_some() {
-                chains.is_dirty = false;
-                continue;
-            }
-            if chains.is_unread {
-                // No plan compared them.
-                continue;
-            }
-            if !std::mem::take(&mut chains.is_dirty) {
-                continue;
-            }
-            chains.is_in_place = chains.pending == Some(0);
-            if chains.is_in_place && matches!(chains.observed, ObservedRules::Saved(_)) {
-                // Later plans compare the owned chains only.
-                let interim = chains.interim.take().map(|interim| interim.rules);
-                let rules = interim.unwrap_or_else(|| Box::new(self.rules(family)));
-                self.chains[family.index()].observed = ObservedRules::Written(rules);
-            }
-        }
-        for family in Family::ALL {
-            self.release_leftovers(family);
-        }
-    }
-
-    /// The addresses of the interfaces of this node, without those of the dummy links.
-    pub(super) fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.iter().cloned().collect()
     }
 
     /// Whether an interface carries virtual IPs: the configured link, one that was configured before, or that of kube-proxy.

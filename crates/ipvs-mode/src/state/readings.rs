@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kernlink_base::Backoff;
-use kernlink_engine::data_path::Class;
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
@@ -34,7 +33,7 @@ pub(crate) struct Readings {
     /// By family: whether it was not known which virtual servers are owned when they were listed last.
     pub(crate) had_undecided_servers: [bool; 2],
     /// The kinds that could not be read last.
-    failed: BTreeSet<Part>,
+    pub(crate) failed: BTreeSet<Part>,
     /// The first error of the listing in progress.
     pub(crate) error: Option<Error>,
     /// Listings in a row that failed in part.
@@ -177,31 +176,5 @@ impl State {
         for (family, _) in found.collect::<Vec<_>>() {
             self.set_rules_dirty(family);
         }
-    }
-
-    /// What could not be read. The families of which nothing can be changed until then count as not synced.
-    pub(crate) fn unread(&self) -> Vec<Class> {
-        let mut unread: Vec<Class> = Vec::new();
-        for part in &self.readings.failed {
-            let kind = match part {
-                Part::Links => "link",
-                Part::Sets => "set",
-            };
-            unread.push(Class {
-                kind,
-                family: None,
-                is_shared: false,
-            });
-        }
-        for family in self.families() {
-            if !self.is_decided(family) || self.readings.is_ipset_missing {
-                unread.push(Class {
-                    kind: "set",
-                    family: Some(family),
-                    is_shared: true,
-                });
-            }
-        }
-        unread
     }
 }

@@ -45,12 +45,8 @@ impl State {
                     .is_some_and(|interim| interim.removal == *operation)
                 {
                     chains.interim = None;
-                    chains.leftovers = None;
                 } else {
                     chains.pending = chains.pending.map(|pending| pending.saturating_sub(1));
-                    if let Some(leftovers) = chains.leftovers.as_deref_mut().filter(|_| is_restore) {
-                        leftovers.record_released();
-                    }
                 }
                 if let Some(rules) = rules {
                     let interim = chains.interim.as_ref().map(|interim| interim.rules.clone());

@@ -37,7 +37,7 @@ pub(super) struct Restrictions {
 impl State {
     /// After a sync: finds the load balancers that are served without the restriction that they should have, and those whose restriction is in
     /// place again. Compares dirty entries only, unless rules are missing.
-    pub(super) fn check_restrictions(&mut self) {
+    pub(crate) fn check_restrictions(&mut self) {
         if self.retired.is_some() {
             return;
         }

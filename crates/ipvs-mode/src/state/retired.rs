@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use kernlink_engine::plan::Subject;
+use kernlink_engine::retire::Kept;
 use kernlink_ipset::{Element, Entry};
-use kernlink_iptables_restore::Rule;
+use kernlink_iptables_restore::{Rule, Table};
 use kernlink_ipvs::VirtualServerKey;
+use kernlink_netfilter::name_of_chain;
 use kernlink_services::{Family, FrontendKey, ObjectName};
 
 use super::{ObservedRules, State};
@@ -23,19 +25,11 @@ pub(crate) const SOURCES_INTERVAL: Duration = Duration::from_secs(60);
 /// How often it is compared whether the other mode serves what is held.
 const HELD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What happens to the chains that iptables mode has too, on a node that another mode serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SharedChains {
-    /// They stay: iptables mode serves the node and writes its own rules to them.
-    Kept,
-    /// They are removed with the chains that only IPVS mode has, and with those that iptables mode left: a mode without them serves the node.
-    Removed,
-}
-
 /// What is known in addition about IPVS mode on a node that another mode serves.
 #[derive(Clone, Debug)]
 pub(crate) struct Retired {
-    pub(crate) shared_chains: SharedChains,
+    /// The chains that stay, because another mode has them too.
+    pub(crate) kept: BTreeSet<(Family, Table, &'static str)>,
     /// Whether anything was read or failed since the last plan.
     pub(crate) is_dirty: bool,
     /// The addresses of the dummy link without virtual servers that connections of this node have as their source. `None`: not read.
@@ -57,10 +51,10 @@ pub(crate) struct Retired {
 impl State {
     /// From now on everything that is owned is removed: another mode serves the node. Real servers get no new connections and drain; what
     /// is removed only with them follows.
-    pub fn retire(&mut self, shared_chains: SharedChains) {
+    pub(crate) fn retire(&mut self) {
         self.managed.extend(Family::ALL);
         self.retired = Some(Retired {
-            shared_chains,
+            kept: BTreeSet::new(),
             is_dirty: false,
             sources: None,
             unserved: BTreeMap::new(),
@@ -72,10 +66,31 @@ impl State {
         });
     }
 
+    /// Sets which chains stay, and compares everything in the next plan.
+    pub(crate) fn keep(&mut self, kept: Kept<'_>) {
+        let Some(retired) = &mut self.retired else { return };
+        retired.is_dirty = true;
+        retired.kept.clear();
+        for family in Family::ALL {
+            for (table, names) in rules::CHAINS {
+                let stay = names
+                    .iter()
+                    .filter(|name| kept(&name_of_chain(family, table, name)));
+                retired.kept.extend(stay.map(|name| (family, table, *name)));
+            }
+        }
+    }
+
+    /// Whether a chain stays.
+    pub(crate) fn is_kept(&self, family: Family, table: Table, name: &str) -> bool {
+        let retired = self.retired.as_ref();
+        retired.is_some_and(|retired| retired.kept.contains(&(family, table, name)))
+    }
+
     /// Keeps the virtual servers of frontends that the other mode does not serve yet, with the real servers that they have. `is_served`:
     /// whether it does. Those that no Service has any more are not kept, nor those of which source ranges were added or removed since:
     /// their sets are not changed any more.
-    pub fn hold(&mut self, is_served: impl Fn(&FrontendKey, &ObjectName) -> bool) {
+    pub(crate) fn hold(&mut self, is_served: impl Fn(&FrontendKey) -> bool) {
         if !self.retired.as_ref().is_some_and(|retired| retired.is_dirty) {
             return;
         }
@@ -86,7 +101,7 @@ impl State {
                 return None;
             };
             let frontend = frontend_of(key).filter(|_| self.servers.is_desired(key))?;
-            let is_held = !is_served(&frontend, service) && !self.is_newly_restricted(&frontend);
+            let is_held = !is_served(&frontend) && !self.is_newly_restricted(&frontend);
             is_held.then(|| service.clone())
         };
         let held = owned.filter_map(|(key, _)| Some((*key, is_held(key)?)));
@@ -115,23 +130,24 @@ impl State {
             || admits_others(SetId::LoadBalancerSourceIp)
     }
 
-    /// The Services that are [held](Self::hold).
-    #[must_use]
-    pub fn held_services(&self) -> BTreeSet<&ObjectName> {
+    /// The frontends that are [held](Self::hold).
+    pub(crate) fn held(&self) -> BTreeSet<FrontendKey> {
         let retired = self.retired.iter();
-        retired.flat_map(|retired| retired.held.values()).collect()
+        retired
+            .flat_map(|retired| retired.held.keys().filter_map(frontend_of))
+            .collect()
     }
 
     /// Whether everything was removed after [`retire`](Self::retire).
     #[must_use]
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.retired.as_ref().is_some_and(|retired| retired.is_finished)
     }
 
     /// The rules of `KUBE-POSTROUTING` that a family needs as long as it has virtual IPs, or virtual servers that may serve: the other mode
     /// writes this chain before its own rules translate all connections.
     #[must_use]
-    pub fn needed_rules(&self, family: Family) -> Vec<Rule> {
+    pub(crate) fn needed_rules(&self, family: Family) -> Vec<Rule> {
         let mut rules = Vec::new();
         let mut addresses = self.addresses.iter_observed();
         let has_any = addresses.any(|(key, ())| Family::of(key.address()) == family);

@@ -40,6 +40,8 @@ pub(super) struct Fields {
     #[serde(deserialize_with = "object_or_default")]
     pub(super) iptables: Iptables,
     #[serde(deserialize_with = "object_or_default")]
+    pub(super) nftables: Nftables,
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) conntrack: Conntrack,
     #[serde(deserialize_with = "object_or_default")]
     pub(super) logging: Logging,
@@ -98,6 +100,15 @@ pub(super) struct Iptables {
     pub(super) masquerade_bit: Option<i64>,
     pub(super) masquerade_all: Option<bool>,
     pub(super) localhost_node_ports: Option<bool>,
+    pub(super) sync_period: Option<String>,
+    pub(super) min_sync_period: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Nftables {
+    pub(super) masquerade_bit: Option<i64>,
+    pub(super) masquerade_all: Option<bool>,
     pub(super) sync_period: Option<String>,
     pub(super) min_sync_period: Option<String>,
 }

@@ -65,7 +65,7 @@ pub struct KubeProxyConfiguration {
     pub service_proxy_name: Option<String>,
     /// `clientConnection`: the API server.
     pub client_connection: ClientConnection,
-    /// `nodePortAddresses`. Default: all addresses.
+    /// `nodePortAddresses`. Default: all addresses; [`Primary`](NodePortAddresses::Primary) if [`mode`](Self::mode) is `nftables`.
     pub node_port_addresses: NodePortAddresses,
     /// `detectLocalMode`: how traffic from pods of this node is detected. Default: by `clusterCIDR`.
     pub detect_local_mode: DetectLocalMode,
@@ -77,8 +77,10 @@ pub struct KubeProxyConfiguration {
     /// `ipvs`: options of IPVS mode. They are validated in every mode.
     pub ipvs: Ipvs,
     /// `iptables`: options of iptables mode. IPVS mode uses [`masquerade_bit`](Iptables::masquerade_bit) and
-    /// [`masquerade_all`](Iptables::masquerade_all), userspace mode the two periods.
+    /// [`masquerade_all`](Iptables::masquerade_all), userspace mode the two periods, nftables mode none.
     pub iptables: Iptables,
+    /// `nftables`: options of nftables mode. They are validated in every mode.
+    pub nftables: Nftables,
     /// `conntrack`: limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
     /// `portRange`: the listening ports of userspace mode, `PORT`, `FIRST-LAST` or `FIRST+OFFSET`. Empty, `0` and `0-0`: the program chooses. Whether
@@ -114,6 +116,7 @@ impl Default for KubeProxyConfiguration {
             cluster_cidr: Vec::new(),
             ipvs: Ipvs::default(),
             iptables: Iptables::default(),
+            nftables: Nftables::default(),
             conntrack: Conntrack::default(),
             port_range: String::new(),
             udp_idle_timeout: Duration::ZERO,
@@ -135,7 +138,7 @@ pub struct ClientConnection {
 /// `nodePortAddresses`: the addresses of this node that accept node ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NodePortAddresses {
-    /// An empty list: all addresses.
+    /// An empty list in a mode other than `nftables`: all addresses.
     #[default]
     All,
     /// The addresses in these networks, whose host bits are zero.
@@ -221,12 +224,13 @@ pub struct Iptables {
     pub masquerade_bit: u8,
     /// `masqueradeAll`: masquerades all traffic to cluster IPs. Default: false.
     pub masquerade_all: bool,
-    /// `localhostNodePorts`: accepts node ports on loopback addresses. Default: true. No effect in IPVS mode.
+    /// `localhostNodePorts`: accepts node ports on loopback addresses. Default: true. No effect in IPVS mode, and in nftables mode, which never
+    /// accepts them.
     pub localhost_node_ports: bool,
-    /// `syncPeriod`: the longest time between two syncs. Default, also for 0: 30 s. No effect in IPVS mode.
+    /// `syncPeriod`: the longest time between two syncs. Default, also for 0: 30 s. No effect in IPVS mode and nftables mode.
     pub sync_period: Duration,
-    /// `minSyncPeriod`: the shortest time between two syncs. Default, also for 0: 1 s. No effect in IPVS mode. At most
-    /// [`sync_period`](Self::sync_period) if [`mode`](KubeProxyConfiguration::mode) is `iptables`, `userspace` or empty; not
+    /// `minSyncPeriod`: the shortest time between two syncs. Default, also for 0: 1 s. No effect in IPVS mode and nftables mode.
+    /// At most [`sync_period`](Self::sync_period) if [`mode`](KubeProxyConfiguration::mode) is `iptables`, `userspace` or empty; not
     /// compared in the other modes.
     pub min_sync_period: Duration,
 }
@@ -237,6 +241,32 @@ impl Default for Iptables {
             masquerade_bit: 14,
             masquerade_all: false,
             localhost_node_ports: true,
+            sync_period: DEFAULT_SYNC_PERIOD,
+            min_sync_period: Duration::from_secs(1),
+        }
+    }
+}
+
+/// `nftables`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Nftables {
+    /// `masqueradeBit`: the bit of the packet mark that requests masquerading, 0 to 31. Default: 14.
+    pub masquerade_bit: u8,
+    /// `masqueradeAll`: masquerades all traffic to cluster IPs. Default: false.
+    pub masquerade_all: bool,
+    /// `syncPeriod`: the longest time between two syncs. Default, also for 0: 30 s.
+    pub sync_period: Duration,
+    /// `minSyncPeriod`: the shortest time between two syncs, at most [`sync_period`](Self::sync_period) if
+    /// [`mode`](KubeProxyConfiguration::mode) is `nftables`; not compared in the other modes. Default, also for 0: 1 s.
+    pub min_sync_period: Duration,
+}
+
+impl Default for Nftables {
+    fn default() -> Self {
+        Self {
+            masquerade_bit: 14,
+            masquerade_all: false,
             sync_period: DEFAULT_SYNC_PERIOD,
             min_sync_period: Duration::from_secs(1),
         }
@@ -340,6 +370,14 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// The field `mode` of a file, which decides what some flags of kube-proxy replace. The other fields are not checked. `None` if the field is
+/// absent, or not a text, or if the text is not YAML; [`read`] reports that.
+#[must_use]
+pub fn mode(text: &str) -> Option<String> {
+    let value = yaml::parse(text).ok()??;
+    value.get("mode")?.as_str().map(str::to_owned)
+}
 
 /// Parses the text of a file, YAML or JSON. `file` is used in errors only.
 ///

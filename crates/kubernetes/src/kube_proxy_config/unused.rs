@@ -34,7 +34,7 @@ const FEATURE_GATES: &str = "featureGates";
 
 /// All such fields, with the defaults of
 /// [kube-proxy 1.36](https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/proxy/apis/config/v1alpha1/defaults.go).
-const UNUSED: [Unused; 16] = [
+const UNUSED: [Unused; 15] = [
     unused("clientConnection.acceptContentTypes", ENCODING, &[]),
     unused(
         "clientConnection.contentType",
@@ -65,15 +65,6 @@ const UNUSED: [Unused; 16] = [
     unused("logging.flushFrequency", LOG, &[("", "5s"), ("", "5000000000")]),
     unused("logging.vmodule", LOG, &[]),
     unused("logging.options", LOG, &[]),
-    unused(
-        "nftables",
-        "not used: there is no nftables mode",
-        &[
-            ("masqueradeBit", "14"),
-            ("minSyncPeriod", "1s"),
-            ("syncPeriod", "30s"),
-        ],
-    ),
     unused("winkernel", "not used: applies to Windows only", &[]),
     unused("windowsRunAsService", "not used: applies to Windows only", &[]),
 ];

@@ -12,7 +12,7 @@ use kernlink_services::model::options::{is_known_annotation, known_annotations};
 use super::file;
 use super::{
     ClientConnection, Conntrack, DEFAULT_SYNC_PERIOD, DetectLocal, DetectLocalMode, Iptables, Ipvs, Kernlink,
-    KubeProxyConfiguration, NodePortAddresses, Warning,
+    KubeProxyConfiguration, Nftables, NodePortAddresses, Warning,
 };
 use crate::error::{FieldError, FieldErrors};
 
@@ -60,8 +60,9 @@ impl Validator {
         let bind_address = self.bind_address(file.bind_address.as_deref());
         let ipvs = self.ipvs(&file.ipvs);
         let iptables = self.iptables(&file.iptables, &mode);
+        let nftables = self.nftables(&file.nftables, &mode);
         let (detect_local_mode, cluster_cidr) = self.local_detection(file);
-        let node_port_addresses = self.node_port_addresses(file.node_port_addresses.as_deref());
+        let node_port_addresses = self.node_port_addresses(file.node_port_addresses.as_deref(), &mode);
         let conntrack = self.conntrack(&file.conntrack);
         let udp_idle_timeout = self.userspace(file, &mode);
         let kernlink = self.kernlink(&file.kernlink);
@@ -94,6 +95,7 @@ impl Validator {
             cluster_cidr,
             ipvs,
             iptables,
+            nftables,
             conntrack,
             port_range: text(file.port_range.as_ref()).trim().to_owned(),
             udp_idle_timeout,
@@ -192,18 +194,24 @@ impl Validator {
                 "must be greater than or equal to iptables.minSyncPeriod",
             );
         }
-        let bit = file.masquerade_bit.unwrap_or(default.masquerade_bit.into());
-        let bit = u8::try_from(bit).ok().filter(|bit| *bit < 32);
-        if bit.is_none() {
-            let found = file.masquerade_bit.unwrap_or_default();
-            self.errors.add(
-                "iptables.masqueradeBit",
-                format!("{found} must be within the range [0, 31]"),
-            );
-        }
+        let masquerade_bit = self.bit(
+            "iptables.masqueradeBit",
+            file.masquerade_bit,
+            default.masquerade_bit,
+        );
+        let masquerade_all = file.masquerade_all.unwrap_or_default();
         let localhost_node_ports = file.localhost_node_ports.unwrap_or(default.localhost_node_ports);
-        if mode == "ipvs" {
+        if mode == "ipvs" || mode == "nftables" {
+            let is_nftables = mode == "nftables";
             for (field, is_chosen) in [
+                (
+                    "iptables.masqueradeBit",
+                    is_nftables && masquerade_bit != default.masquerade_bit,
+                ),
+                (
+                    "iptables.masqueradeAll",
+                    is_nftables && masquerade_all != default.masquerade_all,
+                ),
                 ("iptables.syncPeriod", sync_period != default.sync_period),
                 (
                     "iptables.minSyncPeriod",
@@ -211,21 +219,81 @@ impl Validator {
                 ),
                 (
                     "iptables.localhostNodePorts",
-                    localhost_node_ports != default.localhost_node_ports,
+                    // nftables mode does what `false` requests.
+                    !is_nftables && localhost_node_ports != default.localhost_node_ports,
                 ),
             ] {
                 if is_chosen {
-                    self.warn(field, "has no effect in mode ipvs");
+                    self.warn(field, format!("has no effect in mode {mode}"));
                 }
             }
         }
         Iptables {
-            masquerade_bit: bit.unwrap_or(default.masquerade_bit),
-            masquerade_all: file.masquerade_all.unwrap_or_default(),
+            masquerade_bit,
+            masquerade_all,
             localhost_node_ports,
             sync_period,
             min_sync_period,
         }
+    }
+
+    fn nftables(&mut self, file: &file::Nftables, mode: &str) -> Nftables {
+        let default = Nftables::default();
+        let sync_period = self.period(
+            "nftables.syncPeriod",
+            file.sync_period.as_ref(),
+            default.sync_period,
+        );
+        let min_sync_period = self.period(
+            "nftables.minSyncPeriod",
+            file.min_sync_period.as_ref(),
+            default.min_sync_period,
+        );
+        let masquerade_bit = self.bit(
+            "nftables.masqueradeBit",
+            file.masquerade_bit,
+            default.masquerade_bit,
+        );
+        let masquerade_all = file.masquerade_all.unwrap_or_default();
+        if mode != "nftables" {
+            for (field, is_chosen) in [
+                ("nftables.masqueradeBit", masquerade_bit != default.masquerade_bit),
+                ("nftables.masqueradeAll", masquerade_all != default.masquerade_all),
+                ("nftables.syncPeriod", sync_period != default.sync_period),
+                (
+                    "nftables.minSyncPeriod",
+                    min_sync_period != default.min_sync_period,
+                ),
+            ] {
+                if is_chosen {
+                    self.warn(field, "has an effect in mode nftables only");
+                }
+            }
+        } else if min_sync_period > sync_period {
+            self.errors.add(
+                "nftables.syncPeriod",
+                "must be greater than or equal to nftables.minSyncPeriod",
+            );
+        }
+        Nftables {
+            masquerade_bit,
+            masquerade_all,
+            sync_period,
+            min_sync_period,
+        }
+    }
+
+    /// The number of a bit of the packet mark. The default if absent or invalid.
+    fn bit(&mut self, field: &str, number: Option<i64>, default: u8) -> u8 {
+        let Some(number) = number else {
+            return default;
+        };
+        let bit = u8::try_from(number).ok().filter(|bit| *bit < 32);
+        bit.unwrap_or_else(|| {
+            self.errors
+                .add(field, format!("{number} must be within the range [0, 31]"));
+            default
+        })
     }
 
     /// The fields that only userspace mode has. Returns `udpIdleTimeout`.
@@ -357,10 +425,13 @@ impl Validator {
         nets
     }
 
-    fn node_port_addresses(&mut self, list: Option<&[Option<String>]>) -> NodePortAddresses {
+    fn node_port_addresses(&mut self, list: Option<&[Option<String>]>, mode: &str) -> NodePortAddresses {
         let list = list.unwrap_or_default();
         if list.is_empty() {
-            return NodePortAddresses::All;
+            return match mode {
+                "nftables" => NodePortAddresses::Primary,
+                _ => NodePortAddresses::All,
+            };
         }
         if list.iter().any(|item| item.as_deref() == Some("primary")) {
             if list.len() > 1 {

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 
 use super::Nftables;
+use crate::chain::ChainKey;
 use crate::element::{Element, ElementFlags};
 use crate::error::Error;
 use crate::expression::Expression;
 use crate::operation::{Flush, Item, ItemKey, Operation};
+use crate::rule::Rule;
 use crate::table::TableKey;
 use crate::verdict::Data;
 
@@ -19,6 +21,8 @@ enum Named<'a> {
     Set(&'a TableKey, &'a str),
     Object(&'a TableKey, &'a str),
     Flowtable(&'a TableKey, &'a str),
+    /// A rule of the same transaction.
+    Rule(&'a ChainKey, u32),
 }
 
 /// An operation, or some of its elements.
@@ -222,8 +226,10 @@ fn skip_dependents(parts: &mut [Part<'_>], by_element: bool) -> BTreeSet<usize> 
 
 /// What an operation adds.
 fn defined(operation: &Operation) -> Option<Named<'_>> {
-    let (Operation::Add(item) | Operation::Create(item)) = operation else {
-        return None;
+    let item = match operation {
+        Operation::Add(item) | Operation::Create(item) => item,
+        Operation::Insert(rule) => return Some(Named::Rule(&rule.chain, rule.id?)),
+        _ => return None,
     };
     match item {
         Item::Table(table) => Some(Named::Table(&table.key)),
@@ -231,7 +237,8 @@ fn defined(operation: &Operation) -> Option<Named<'_>> {
         Item::Set(set) => Some(Named::Set(&set.key.table, &set.key.name)),
         Item::Object(object) => Some(Named::Object(&object.key.table, &object.key.name)),
         Item::Flowtable(flowtable) => Some(Named::Flowtable(&flowtable.key.table, &flowtable.key.name)),
-        Item::Elements(_) | Item::Rule(_) => None,
+        Item::Rule(rule) => Some(Named::Rule(&rule.chain, rule.id?)),
+        Item::Elements(_) => None,
     }
 }
 
@@ -245,9 +252,7 @@ fn uses(operation: &Operation) -> Vec<Named<'_>> {
             Item::Set(set) => used.push(Named::Table(&set.key.table)),
             Item::Object(object) => used.push(Named::Table(&object.key.table)),
             Item::Flowtable(flowtable) => used.push(Named::Table(&flowtable.key.table)),
-            Item::Rule(rule) => {
-                used_by_rule(&rule.chain.table, &rule.chain.name, &rule.expressions, &mut used)
-            }
+            Item::Rule(rule) => used_by_rule(rule, &mut used),
             Item::Elements(elements) => {
                 let table = &elements.set.table;
                 used.extend([Named::Table(table), Named::Set(table, &elements.set.name)]);
@@ -265,7 +270,7 @@ fn uses(operation: &Operation) -> Vec<Named<'_>> {
             }
         },
         Operation::Insert(rule) | Operation::Replace(_, rule) => {
-            used_by_rule(&rule.chain.table, &rule.chain.name, &rule.expressions, &mut used);
+            used_by_rule(rule, &mut used);
         }
         Operation::Delete(key) | Operation::Destroy(key) => match key {
             ItemKey::Table(table) => used.push(Named::Table(table)),
@@ -286,14 +291,11 @@ fn uses(operation: &Operation) -> Vec<Named<'_>> {
     used
 }
 
-fn used_by_rule<'a>(
-    table: &'a TableKey,
-    chain: &'a str,
-    expressions: &'a [Expression],
-    used: &mut Vec<Named<'a>>,
-) {
-    used.extend([Named::Table(table), Named::Chain(table, chain)]);
-    for expression in expressions {
+fn used_by_rule<'a>(rule: &'a Rule, used: &mut Vec<Named<'a>>) {
+    let table = &rule.chain.table;
+    used.extend([Named::Table(table), Named::Chain(table, &rule.chain.name)]);
+    used.extend(rule.position_id.map(|id| Named::Rule(&rule.chain, id)));
+    for expression in &rule.expressions {
         used.extend(expression.set().map(|set| Named::Set(table, set)));
         used.extend(expression.chain().map(|chain| Named::Chain(table, chain)));
         match expression {
@@ -312,7 +314,6 @@ mod tests {
     use crate::element::Elements;
     use crate::flowtable::Flowtable;
     use crate::object::Object;
-    use crate::rule::Rule;
     use crate::set::{Set, SetKey};
     use crate::table::Table;
     use crate::table_family::TableFamily;

@@ -23,6 +23,7 @@ pub(super) const CHECKS: &[Check<Rules>] = checks!(
     the_policy_of_a_base_chain_can_change_and_its_hook_cannot,
     a_chain_that_a_rule_jumps_to_is_busy,
     rules_are_in_the_order_in_which_they_were_placed,
+    rules_are_placed_relative_to_others_of_the_same_transaction,
     a_rule_is_read_as_it_was_written,
     loops_of_jumps_are_refused,
     sixteen_jumps_are_accepted_and_seventeen_refused,
@@ -122,6 +123,35 @@ fn rules_are_in_the_order_in_which_they_were_placed(rules: &mut Rules) {
     );
     ok(rules.apply(&[Operation::Flush(Flush::Table(table()))]));
     assert_eq!(comments(rules), [""; 0]);
+}
+
+fn rules_are_placed_relative_to_others_of_the_same_transaction(rules: &mut Rules) {
+    let named = |name: &str| rule("a", Verdict::Accept).with_comment(name);
+    ok(rules.apply(&[
+        add_table(),
+        add_chain("a"),
+        Operation::add(named("1").with_id(7)),
+        Operation::add(named("4").with_id(8)),
+        Operation::add(named("2").with_position_id(7).with_id(9)),
+        Operation::Insert(named("3").with_position_id(8)),
+        Operation::Insert(named("0")),
+    ]));
+    assert_eq!(comments(rules), ["0", "1", "2", "3", "4"]);
+    // The numbers are those of one transaction and chain.
+    refused(
+        rules.apply(&[Operation::add(named("5").with_position_id(7))]),
+        Error::is_not_found,
+    );
+    let elsewhere = rule("b", Verdict::Accept).with_position_id(7);
+    refused(
+        rules.apply(&[
+            add_chain("b"),
+            Operation::add(named("5").with_id(7)),
+            Operation::add(elsewhere),
+        ]),
+        Error::is_not_found,
+    );
+    assert_eq!(comments(rules), ["0", "1", "2", "3", "4"]);
 }
 
 fn a_rule_is_read_as_it_was_written(rules: &mut Rules) {

@@ -2,7 +2,7 @@
 
 use kernlink_netlink::{AttributeReader, AttributeWriter, Error};
 
-use crate::expression::{Expression, write_one_or_list};
+use crate::expression::{Expression, read_of_element, write_one_or_list};
 use crate::object::ObjectKind;
 use crate::register::Register;
 use crate::uapi::{
@@ -164,8 +164,13 @@ impl Attributes for Dynset {
                     }
                     dynset.is_inverted = flags & NFT_DYNSET_F_INV != 0;
                 }
-                NFTA_DYNSET_EXPR => dynset.expressions = vec![Field::read(&attribute)?],
-                NFTA_DYNSET_EXPRESSIONS => dynset.expressions = Field::read(&attribute)?,
+                NFTA_DYNSET_EXPR => dynset.expressions = vec![read_of_element(&attribute)?],
+                NFTA_DYNSET_EXPRESSIONS => {
+                    let nested = attribute.nested();
+                    dynset.expressions = nested
+                        .map(|attribute| read_of_element(&attribute?))
+                        .collect::<Result<_, _>>()?;
+                }
                 _ if attribute.bytes().is_empty() => {}
                 _ => return Err(UNKNOWN),
             }

@@ -238,3 +238,46 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn any_rule_is_printed_without_a_panic(
+        indices in prop::collection::vec(0..samples().len(), 0..8),
+        numbers in prop::collection::vec(any::<(u8, u8, u32, u32)>(), 0..8),
+        family in prop::sample::select(vec![
+            crate::TableFamily::Ip,
+            crate::TableFamily::Inet,
+            crate::TableFamily::Bridge,
+            crate::TableFamily::Unknown(9),
+        ]),
+        bytes in prop::collection::vec(any::<u8>(), 0..70),
+    ) {
+        let mut expressions: Vec<Expression> = Vec::new();
+        for (base, register, offset, length) in numbers {
+            let register = Register::data(u32::from(register % 18));
+            let base = match base % 6 {
+                0 => PayloadBase::Link,
+                1 => PayloadBase::Network,
+                2 => PayloadBase::Transport,
+                3 => PayloadBase::Inner,
+                4 => PayloadBase::Tunnel,
+                _ => PayloadBase::Unknown(9),
+            };
+            // Often a length that a packet has.
+            let length = if length % 3 == 0 { length } else { length % 20 };
+            let offset = if offset % 3 == 0 { offset } else { offset % 48 };
+            let value = Value::new(&bytes);
+            expressions.push(Payload::new(register, base, offset, length).into());
+            expressions.push(Bitwise::mask_xor(register, value.clone(), Value::new(&[0; 4])).into());
+            expressions.push(Compare::new(register, CompareOperator::Equal, value.clone()).into());
+            expressions.push(Payload::new(register, base, offset, length).into());
+            expressions.push(Compare::new(register, CompareOperator::NotEqual, value).into());
+        }
+        for index in indices {
+            expressions.extend(samples().get(index).cloned());
+        }
+        let chain = crate::TableKey::new(family, "t").chain("c");
+        let rule = crate::Rule::new(chain, expressions);
+        prop_assert_eq!(rule.to_string(), rule.to_string());
+    }
+}

@@ -1,6 +1,7 @@
 //! Evaluation of packets.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::Fake;
 use super::content::{Stored, stored_key};
@@ -183,16 +184,13 @@ impl Fake {
         if depth > JUMP_LIMIT {
             return Step::Verdict(Verdict::Drop);
         }
-        let mut index = 0;
-        loop {
-            let content = self.content(&evaluation.table);
-            let rule = content
-                .and_then(|table| table.chains.get(chain))
-                .and_then(|content| content.rules.get(index));
-            let Some(expressions) = rule.map(|rule| rule.expressions.clone()) else {
-                return Step::Continue;
-            };
-            match self.rule(evaluation, &expressions) {
+        let content = self.content(&evaluation.table);
+        // Packets do not change chains.
+        let Some(content) = content.and_then(|table| table.chains.get(chain)).map(Arc::clone) else {
+            return Step::Continue;
+        };
+        for rule in &content.rules {
+            match self.rule(evaluation, &rule.expressions) {
                 Step::Continue | Step::Break => {}
                 Step::Verdict(Verdict::Return) => return Step::Continue,
                 Step::Verdict(Verdict::Continue | Verdict::Break) => {}
@@ -203,8 +201,8 @@ impl Fake {
                 },
                 step => return step,
             }
-            index += 1;
         }
+        Step::Continue
     }
 
     fn rule(&mut self, evaluation: &mut Evaluation, expressions: &[Expression]) -> Step {
@@ -374,7 +372,10 @@ impl Fake {
                         self.sequence = self.sequence.wrapping_add(1);
                         self.sequence.wrapping_sub(1)
                     }
-                    _ => self.next_random(),
+                    _ => match self.fixed_random {
+                        Some(number) => u64::from(number),
+                        None => self.next_random(),
+                    },
                 };
                 let number = (number % u64::from(generator.modulus.max(1))) as u32;
                 let number = number.wrapping_add(generator.offset);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::priority::priority;
-use super::rule::{Context, bytes};
+use super::rule::Context;
+use super::stateful::bytes;
 use super::value::{Quoted, duration, field};
 use crate::chain::Hook;
 use crate::data_type::DataType;

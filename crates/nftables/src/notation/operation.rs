@@ -243,17 +243,23 @@ fn write_rule(f: &mut fmt::Formatter<'_>, rule: &Rule, sets: &[SetContents]) -> 
 /// With the sets of one table only: names are those of a table.
 fn of_table<T>(sets: &[SetContents], table: &TableKey, value: impl FnOnce(Context<'_>) -> T) -> T {
     if sets.iter().all(|contents| contents.set.key.table == *table) {
-        return value(Context { sets });
+        return value(Context {
+            sets,
+            ..Context::default()
+        });
     }
     let of_table = sets.iter().filter(|contents| contents.set.key.table == *table);
     let of_table: Vec<SetContents> = of_table.cloned().collect();
-    value(Context { sets: &of_table })
+    value(Context {
+        sets: &of_table,
+        ..Context::default()
+    })
 }
 
 fn write_elements(f: &mut fmt::Formatter<'_>, changed: &Elements, sets: &[SetContents]) -> fmt::Result {
     let contents = sets.iter().find(|contents| contents.set.key == changed.set);
     let texts = match contents {
-        Some(contents) => elements(&contents.set, &changed.elements, &Context::default()),
+        Some(contents) => elements(&contents.set, &changed.elements, &Context::default(), None),
         None => {
             let untyped = Set::new(changed.set.clone(), &[]);
             let texts = changed.elements.iter();

@@ -24,7 +24,11 @@ impl fmt::Display for Ruleset {
 /// As `nft list table`.
 impl fmt::Display for TableContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let context = Context { sets: &self.sets };
+        let context = Context {
+            sets: &self.sets,
+            chains: &self.chains,
+            depth: 0,
+        };
         writeln!(f, "table {} {{", self.table.key)?;
         let mut is_first = true;
         if let Some(comment) = self.table.comment() {
@@ -93,7 +97,7 @@ fn write_set(f: &mut fmt::Formatter<'_>, contents: &SetContents, context: &Conte
     let kind = if contents.set.is_map() { "map" } else { "set" };
     writeln!(f, "\t{kind} {} {{", contents.set.key.name)?;
     let mut lines = definition(&contents.set, context);
-    let elements = elements(&contents.set, &contents.elements, context);
+    let elements = elements(&contents.set, &contents.elements, context, None);
     lines.extend((!elements.is_empty()).then(|| format!("elements = {{ {} }}", elements.join(", "))));
     write_lines(f, &lines)
 }

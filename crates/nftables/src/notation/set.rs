@@ -2,12 +2,13 @@
 
 // Circle of imports: elements have expressions, and rules have anonymous sets.
 
+use super::form::Form;
 use super::rule::Context;
-use super::value::{Quoted, duration, fields, range, value};
+use super::value::{Quoted, duration, prefix_length};
 use crate::data_type::{DataType, DataTypes};
 use crate::element::{Element, ElementFlags};
 use crate::set::{HOST_BYTE_ORDER, MapData, Set, SetFlags, SetPolicy};
-use crate::user_data::SET_KEY_BYTE_ORDER;
+use crate::user_data::{SET_DATA_BYTE_ORDER, SET_KEY_BYTE_ORDER};
 use crate::value::Value;
 use crate::verdict::Data;
 
@@ -57,14 +58,21 @@ pub(super) fn definition(set: &Set, context: &Context<'_>) -> Vec<String> {
 }
 
 /// The elements of a set in the notation of `nft`. Ranges that the kernel has as two elements are one.
-pub(super) fn elements(set: &Set, elements: &[Element], context: &Context<'_>) -> Vec<String> {
+///
+/// The forms are those of the fields that the keys are compared with; otherwise those of the types of the set are taken.
+pub(super) fn elements(
+    set: &Set,
+    elements: &[Element],
+    context: &Context<'_>,
+    forms: Option<&[Form]>,
+) -> Vec<String> {
     let mut sorted: Vec<&Element> = elements.iter().collect();
     let is_pairs = set.flags.contains(SetFlags::INTERVAL) && !set.flags.contains(SetFlags::CONCAT);
     let is_end = |element: &Element| element.flags.contains(ElementFlags::INTERVAL_END);
-    let types = printed_types(set);
-    let is_number = types.iter().count() == 1
+    let forms = key_forms(set, forms);
+    let is_number = forms.len() == 1
         && cfg!(target_endian = "little")
-        && types.iter().all(|data_type| data_type.is_host_byte_order())
+        && forms.iter().all(|form| form.is_host)
         && !set.flags.contains(SetFlags::INTERVAL);
     sorted.sort_by_cached_key(|element| {
         let mut key = element.key.as_bytes().to_vec();
@@ -77,6 +85,7 @@ pub(super) fn elements(set: &Set, elements: &[Element], context: &Context<'_>) -
         // The end of a range is before the beginning of the next one.
         sorted.sort_by_key(|element| (&element.key, !is_end(element)));
     }
+    sorted.sort_by_key(|element| element.flags.contains(ElementFlags::CATCHALL));
     let mut texts = Vec::new();
     for (index, element) in sorted.iter().enumerate() {
         if is_pairs && is_end(element) {
@@ -85,41 +94,99 @@ pub(super) fn elements(set: &Set, elements: &[Element], context: &Context<'_>) -
         let key = if element.flags.contains(ElementFlags::CATCHALL) {
             "*".to_owned()
         } else if is_pairs {
-            let end = sorted.get(index + 1).filter(|next| is_end(next));
-            let last = end.map_or_else(
+            // A range ends before the next element, which may be the first one of another range.
+            let next = sorted.get(index + 1).filter(|next| next.key > element.key);
+            let last = next.map_or_else(
                 || Value::new(&vec![0xff; element.key.len()]),
-                |end| predecessor(&end.key),
+                |next| predecessor(&next.key),
             );
-            ranges(types, &element.key, &last)
+            ranges(&forms, element.key.as_bytes(), last.as_bytes())
         } else {
             let last = element.key_end.as_ref().unwrap_or(&element.key);
-            ranges(types, &element.key, last)
+            ranges(&forms, element.key.as_bytes(), last.as_bytes())
         };
         texts.push(key + &attributes(set, element, context));
     }
     texts
 }
 
-/// The types of keys. A number whose byte order is that of the host, according to the user data of the set, prints as a user id does.
-fn printed_types(set: &Set) -> DataTypes {
-    let mut types = set.key_types.iter();
-    let is_number = types.next() == Some(DataType::Integer) && types.next().is_none();
-    let byte_order = set.user_data.entry(SET_KEY_BYTE_ORDER);
-    if is_number && byte_order == Some(&HOST_BYTE_ORDER.to_ne_bytes()[..]) {
-        DataTypes::new(&[DataType::UserId])
-    } else {
-        set.key_types
+/// How the fields of keys are written.
+fn key_forms(set: &Set, forms: Option<&[Form]>) -> Vec<Form> {
+    match forms {
+        Some(forms) => forms.to_vec(),
+        None => {
+            let mut forms = type_forms(set, set.key_types, SET_KEY_BYTE_ORDER);
+            // Ranges are in the byte order of the network, as the kernel compares them.
+            if set.flags.contains(SetFlags::INTERVAL) {
+                for form in &mut forms {
+                    form.is_host = false;
+                }
+            }
+            forms
+        }
     }
 }
 
-fn ranges(types: DataTypes, first: &Value, last: &Value) -> String {
-    let (first, last) = (fields(types, first), fields(types, last));
-    let ranges: Vec<String> = first
+/// How values of these types are written. The byte order of a number is in the user data of the set.
+fn type_forms(set: &Set, types: DataTypes, entry: u8) -> Vec<Form> {
+    let types: Vec<DataType> = types.iter().collect();
+    let is_host = set.user_data.entry(entry) == Some(&HOST_BYTE_ORDER.to_ne_bytes()[..]);
+    match *types {
+        [DataType::Integer] if is_host => vec![Form::host_number()],
+        [] => vec![Form::raw()],
+        _ => types.iter().map(|data_type| Form::of(*data_type)).collect(),
+    }
+}
+
+/// The bytes of each field.
+fn split<'a>(forms: &[Form], value: &'a [u8]) -> Vec<&'a [u8]> {
+    if forms.len() <= 1 {
+        return vec![value];
+    }
+    let mut rest = value;
+    let mut fields = Vec::new();
+    for form in forms {
+        let length = match form.length {
+            0 => form.data_type.length().unwrap_or(4),
+            length => length,
+        } as usize;
+        let Some(field) = rest.get(..length) else { break };
+        fields.push(field);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    fields
+}
+
+fn ranges(forms: &[Form], first: &[u8], last: &[u8]) -> String {
+    let (first, last) = (split(forms, first), split(forms, last));
+    let ranges: Vec<String> = forms
         .iter()
-        .zip(&last)
-        .map(|((data_type, first), (_, last))| range(*data_type, first, last))
+        .zip(first.iter().zip(&last))
+        .map(|(form, (first, last))| element_text(&range_text(form, first, last), form))
         .collect();
     ranges.join(" . ")
+}
+
+/// The flags of an element have no commas between them, because elements have.
+fn element_text(text: &str, form: &Form) -> String {
+    if form.is_flags() {
+        text.replace(',', " | ")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// A range of one field: a prefix if it is one.
+pub(super) fn range_text(form: &Form, first: &[u8], last: &[u8]) -> String {
+    if first == last {
+        return form.text(first);
+    }
+    if form.has_prefixes()
+        && let Some(length) = prefix_length(first, last)
+    {
+        return format!("{}/{length}", form.text(first));
+    }
+    format!("{}-{}", form.end_text(first), form.end_text(last))
 }
 
 /// The value before this one in the order of the bytes.
@@ -152,7 +219,22 @@ pub(super) fn attributes(set: &Set, element: &Element, context: &Context<'_>) ->
     }
     match (&element.data, set.data) {
         (Some(Data::Value(data)), Some(MapData::Values { types, .. })) => {
-            text += &format!(" : {}", value(types, data))
+            let forms = type_forms(set, types, SET_DATA_BYTE_ORDER);
+            let bytes = data.as_bytes();
+            let length: usize = match *forms {
+                [form] => form.data_type.length().unwrap_or(0) as usize,
+                _ => types
+                    .iter()
+                    .map(|data_type| data_type.length().unwrap_or(4).next_multiple_of(4) as usize)
+                    .sum(),
+            };
+            // The data of a map for address translation may be ranges.
+            let (first, last) = if length > 0 && bytes.len() == 2 * length {
+                bytes.split_at(length)
+            } else {
+                (bytes, bytes)
+            };
+            text += &format!(" : {}", ranges(&forms, first, last));
         }
         (Some(Data::Value(data)), _) => text += &format!(" : {data}"),
         (Some(Data::Verdict(verdict)), _) => text += &format!(" : {verdict}"),

@@ -10,8 +10,8 @@ use crate::table::TableKey;
 use crate::uapi::{
     NFTA_DATA_VERDICT, NFTA_EXPR_DATA, NFTA_EXPR_NAME, NFTA_IMMEDIATE_DATA, NFTA_IMMEDIATE_DREG,
     NFTA_LIST_ELEM, NFTA_RULE_CHAIN, NFTA_RULE_CHAIN_ID, NFTA_RULE_COMPAT, NFTA_RULE_COMPAT_FLAGS,
-    NFTA_RULE_COMPAT_PROTO, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_POSITION, NFTA_RULE_TABLE,
-    NFTA_RULE_USERDATA, NFTA_VERDICT_CHAIN_ID, NFTA_VERDICT_CODE,
+    NFTA_RULE_COMPAT_PROTO, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_ID, NFTA_RULE_POSITION,
+    NFTA_RULE_POSITION_ID, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, NFTA_VERDICT_CHAIN_ID, NFTA_VERDICT_CODE,
 };
 use crate::verdict::{Data, Verdict};
 
@@ -40,7 +40,15 @@ pub(crate) fn encode_rule(
         Placement::Replace(handle) => {
             writer.be_u64(NFTA_RULE_HANDLE, handle);
         }
-        Placement::Position => rule.position.write(writer, NFTA_RULE_POSITION),
+        Placement::Position => match rule.position_id {
+            Some(id) => {
+                writer.be_u32(NFTA_RULE_POSITION_ID, id);
+            }
+            None => rule.position.write(writer, NFTA_RULE_POSITION),
+        },
+    }
+    if let Some(id) = rule.id {
+        writer.be_u32(NFTA_RULE_ID, id);
     }
     writer.nested(NFTA_RULE_EXPRESSIONS, |writer| {
         for expression in &rule.expressions {

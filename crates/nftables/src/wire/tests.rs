@@ -30,7 +30,7 @@ fn tree(bytes: &[u8], depth: usize) -> String {
         let attribute = attribute.unwrap();
         let is_nested = rest[3] & 0x80 != 0;
         rest = &rest[(4 + attribute.bytes().len()).next_multiple_of(4).min(rest.len())..];
-        // The number of a rule in its transaction; this crate does not write it.
+        // The number of a rule in its transaction, which is not read.
         if depth == 0 && attribute.kind() == crate::uapi::NFTA_RULE_ID {
             continue;
         }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel, Proxier};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, Totals};
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Change, Kind, ObjectChange, Service, TrafficPolicy};
 
@@ -12,7 +12,7 @@ use crate::node::{SOURCE, load_balancer};
 /// A proxier with a recorder and a clock that the test moves.
 pub(crate) struct Recorded {
     pub(crate) proxier: Proxier,
-    pub(crate) recorder: Recorder<IpvsMode>,
+    pub(crate) recorder: Recorder<Totals>,
     pub(crate) now: Instant,
     pub(crate) time: SystemTime,
 }
@@ -55,7 +55,7 @@ impl Recorded {
         }
     }
 
-    pub(crate) fn status(&self) -> &Status<IpvsMode> {
+    pub(crate) fn status(&self) -> &Status<Totals> {
         self.recorder.status()
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Model {
     affected: Vec<ObjectName>,
     /// Whether the configuration or the facts of this node changed.
     node_changed: bool,
+    /// Whether a change of an EndpointSlice must not wait for others.
+    is_urgent: bool,
 }
 
 /// What a Service is resolved from. It has a Service or a slice.
@@ -103,6 +105,7 @@ impl Model {
             other_nodes: OtherNodes::default(),
             affected: Vec::new(),
             node_changed: true,
+            is_urgent: false,
         }
     }
 
@@ -206,6 +209,11 @@ impl Model {
             self.node_changed(&changed);
         }
         events
+    }
+
+    /// Whether a change since the last call must not wait for others.
+    pub(crate) fn take_urgent(&mut self) -> bool {
+        std::mem::take(&mut self.is_urgent)
     }
 
     pub(crate) fn set_interface_addresses(&mut self, mut addresses: Vec<InterfaceAddress>) {
@@ -345,6 +353,7 @@ impl Model {
 
     fn slice_changed(&mut self, changed: Changed<EndpointSlice>, events: &mut Vec<Event>) {
         let Changed { name, before, now } = changed;
+        self.is_urgent = self.is_urgent || is_urgent(before.as_deref(), now.as_deref());
         if let Some(slice) = now.as_deref() {
             let known = before.as_deref().map(slice_events).unwrap_or_default();
             let now = slice_events(slice).into_iter();
@@ -447,6 +456,20 @@ impl Model {
         let ports = resolvable.and_then(|resolvable| resolvable.ports.as_ref());
         ports.map_or(&[], |ports| &ports.ports)
     }
+}
+
+/// Whether an endpoint does not accept traffic any more, or the first one does.
+fn is_urgent(before: Option<&EndpointSlice>, now: Option<&EndpointSlice>) -> bool {
+    fn accepting(slice: Option<&EndpointSlice>) -> impl Iterator<Item = IpAddr> + '_ {
+        let endpoints = slice.into_iter().flat_map(|slice| &slice.endpoints);
+        endpoints
+            .filter(|endpoint| endpoint.conditions.ready)
+            .map(|endpoint| endpoint.address)
+    }
+    let accepts: BTreeSet<IpAddr> = accepting(now).collect();
+    let mut accepted = accepting(before).peekable();
+    let had_any = accepted.peek().is_some();
+    accepted.any(|address| !accepts.contains(&address)) || (!had_any && !accepts.is_empty())
 }
 
 /// Events about the parts of a slice that are ignored, sorted.

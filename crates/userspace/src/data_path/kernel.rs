@@ -5,8 +5,8 @@ use std::io;
 
 use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
+use kernlink_host::KernelConntrack;
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Refused, Restore};
-use kernlink_netfilter::KernelConntrack;
 use tokio::runtime::Handle;
 
 use super::error::Error;

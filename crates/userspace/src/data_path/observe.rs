@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
+use kernlink_host::flows::{Reading, read_flows};
+use kernlink_host::node_addresses;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
-use kernlink_netfilter::flows::{Reading, read_flows};
-use kernlink_netfilter::{node_addresses, rules_code, unreadable_rules};
+use kernlink_netfilter::{rules_code, unreadable_rules};
 use kernlink_services::{Event, Family};
 
 use super::chains::PortalChain;

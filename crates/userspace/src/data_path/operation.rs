@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use kernlink_host::DeleteFlows;
 use kernlink_iptables_restore::{Operation as RulesOperation, Restore};
-use kernlink_netfilter::DeleteFlows;
 use kernlink_services::Family;
 
 use super::chains::PortalChain;

@@ -6,13 +6,13 @@ mod rules;
 use std::collections::BTreeMap;
 
 use kernlink_engine::Subject;
-use kernlink_engine::plan::{Needs, PlanBuilder};
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::Needs;
 use kernlink_iptables_restore::{Edit, Restore, Table};
 use kernlink_services::Family;
 
 use self::flows::plan_flows;
 use self::rules::{Opened, Written, plan_rules};
-use super::UserspaceMode;
 use super::chains::PortalChain;
 use super::key::Key;
 use super::operation::{Operation, Write};
@@ -21,7 +21,7 @@ use super::state::{PresentRules, State};
 use crate::proxy::ListenerKey;
 
 type Need = kernlink_engine::plan::Need<Key>;
-type Builder<'a> = PlanBuilder<'a, UserspaceMode>;
+type Builder<'a> = BuilderOf<'a, State>;
 
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut Builder<'_>) {

@@ -1,15 +1,21 @@
 //! Userspace mode on a node that it does not serve any more.
+//!
+//! Its portals lead to ports at which nothing listens since its process ended. So they serve nothing, and are removed by the first sync of another
+//! mode, all together.
 
 use std::fmt;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::retire::{Leftovers, Removed, Retire};
-use kernlink_iptables_restore::{Error, Iptables};
+use kernlink_engine::data_path::Class;
+use kernlink_engine::retire::{
+    Kept, Leftovers, Removed, Retire, Retired, RetiredOutcome, RetiredStep, Round,
+};
+use kernlink_iptables_restore::{Error, Iptables, Operation};
 use kernlink_netfilter::removed;
 use kernlink_services::Family;
 
-use super::cleanup::plan_cleanup;
+use super::cleanup::{has_portals, plan_cleanup};
 
 /// Finds and removes what userspace mode left: the portal chains, and the jumps to them. Its listening ports end with its process.
 pub struct Retiring(Box<dyn Iptables>);
@@ -29,6 +35,52 @@ impl fmt::Debug for Retiring {
 }
 
 impl Retire for Retiring {
+    fn mode(&self) -> &'static str {
+        "userspace mode"
+    }
+
+    fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
+        match plan_cleanup(&mut *self.0, &Family::ALL) {
+            Ok(cleanup) => Ok(!cleanup.restores.is_empty()),
+            Err(error) => Err(ErrorChain(&error).to_string()),
+        }
+    }
+
+    fn is_serving(&mut self) -> Result<bool, String> {
+        has_portals(&mut *self.0).map_err(|error| ErrorChain(&error).to_string())
+    }
+
+    fn retire(&mut self, round: &Round<'_>) -> Retired {
+        let mut retired = Retired::default();
+        match plan_cleanup(&mut *self.0, &Family::ALL) {
+            Ok(cleanup) => {
+                for restore in cleanup.restores {
+                    let outcome = if round.executes {
+                        match self.0.restore(&restore) {
+                            Ok(()) => RetiredOutcome::Done,
+                            Err(error) => RetiredOutcome::Failed(ErrorChain(&error).to_string()),
+                        }
+                    } else {
+                        RetiredOutcome::Planned
+                    };
+                    let class = Class {
+                        kind: "leftovers",
+                        family: Some(restore.family),
+                        is_shared: false,
+                    };
+                    retired.steps.push(RetiredStep {
+                        class,
+                        command: Operation::Restore(restore).to_string(),
+                        outcome,
+                    });
+                }
+            }
+            Err(error) => retired.problem = Some(ErrorChain(&error).to_string()),
+        }
+        retired.is_gone = retired.steps.is_empty();
+        retired
+    }
+
     fn leftovers(&mut self, _now: Instant) -> Leftovers {
         let mut left = Leftovers::default();
         match plan_cleanup(&mut *self.0, &Family::ALL) {

@@ -10,21 +10,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::Backoff;
-use kernlink_engine::data_path::Class;
 use kernlink_engine::table::Table;
+use kernlink_host::flows::TrackedFlows;
 use kernlink_iptables_restore::Table as RulesTable;
-use kernlink_netfilter::flows::TrackedFlows;
-use kernlink_services::{
-    Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, Protocol, ServicePortId, Services,
-};
+use kernlink_services::{Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
 
 pub(super) use self::rules::{ChainRule, DesiredRules, PresentRules};
 use super::chains::PortalChain;
 use super::compile::compile;
 use super::config::Config;
-use super::error::Error;
-use super::key::{Key, Part, RulesKey};
-use super::operation::{Operation, Write};
+use super::key::{Key, RulesKey};
+use super::operation::Write;
 use super::portal::{Portal, PortalKey};
 use crate::ports::PortAllocator;
 use crate::proxy::{ListenerKey, Serving, Transport};
@@ -49,9 +45,9 @@ pub(super) struct Chains {
 
 /// A portal with its listening port.
 #[derive(Clone, Debug)]
-struct Placed {
-    portal: Portal,
-    listener: ListenerKey,
+pub(super) struct Placed {
+    pub(super) portal: Portal,
+    pub(super) listener: ListenerKey,
     /// The keys of its rules, and the number of rules.
     rules: Vec<RulesKey>,
     rule_count: usize,
@@ -60,7 +56,7 @@ struct Placed {
 
 /// Portals for which there is no listening port.
 #[derive(Debug)]
-struct Shortage {
+pub(super) struct Shortage {
     first: PortalKey,
     /// The number of portals, with the first one.
     portals: usize,
@@ -72,15 +68,15 @@ pub(super) type RecordedKey = (Family, Transport, Option<IpAddr>, u16);
 /// The desired and observed sockets and rules of userspace mode.
 #[derive(Debug)]
 pub struct State {
-    config: Arc<Config>,
-    /// The time of the plan or sync that runs.
-    pub(super) now: Instant,
+    pub(super) config: Arc<Config>,
+    /// The time of the plan or sync that runs, or of the last one; `None` before the first one.
+    pub(super) now: Option<Instant>,
     /// The families that are served, and those that were served before the configuration changed or by an earlier process.
     pub(super) managed: BTreeSet<Family>,
     /// By family, whether it was searched for rules of an earlier process.
     pub(super) is_searched: [bool; 2],
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
-    node: NodeFacts,
+    pub(super) node: NodeFacts,
     pub(super) listeners: Table<ListenerKey, Listening>,
     pub(super) claims: Table<ListenerKey, ()>,
     /// By family.
@@ -92,7 +88,7 @@ pub struct State {
     pub(super) dirty_chains: BTreeSet<(Family, RulesTable)>,
     pub(super) flows: TrackedFlows,
     /// The ports of listening ports, by family and protocol.
-    allocators: [[PortAllocator; 2]; 2],
+    pub(super) allocators: [[PortAllocator; 2]; 2],
     /// The listening ports to which rules led when they were read first: the portals of an earlier process.
     pub(super) recorded: BTreeMap<RecordedKey, u16>,
     /// Whether the rules of each family were read. Before, its Services get no listening ports: a rule of an earlier process may lead to
@@ -101,23 +97,23 @@ pub struct State {
     /// Whether the last listing of each family could not read its rules.
     pub(super) is_unread: [bool; 2],
     /// When rules that could not be read are read again, and the number of attempts that failed.
-    read_again: Option<(Instant, u32)>,
+    pub(super) read_again: Option<(Instant, u32)>,
     /// The portals of each service port, by its id.
-    placed: Vec<Vec<Placed>>,
+    pub(super) placed: Vec<Vec<Placed>>,
     /// The service port of each listening port.
-    owners: HashMap<ListenerKey, usize>,
+    pub(super) owners: HashMap<ListenerKey, usize>,
     /// The service ports that have a portal without listening port.
-    unplaced: BTreeSet<ServicePortId>,
+    pub(super) unplaced: BTreeSet<ServicePortId>,
     /// Those that had one before the present compilation, which was reported.
-    waiting: BTreeSet<ServicePortId>,
+    pub(super) waiting: BTreeSet<ServicePortId>,
     /// Those that have none since the compilation that runs.
-    shortages: BTreeMap<(Family, Transport), Shortage>,
+    pub(super) shortages: BTreeMap<(Family, Transport), Shortage>,
     /// Listening ports that no portal has any more, until they are closed: rules may still lead to them.
-    closing: BTreeSet<ListenerKey>,
+    pub(super) closing: BTreeSet<ListenerKey>,
     /// Listening ports that other programs use. Their portals get another one when they are tried again.
-    busy: BTreeSet<ListenerKey>,
+    pub(super) busy: BTreeSet<ListenerKey>,
     /// Whether all service ports are to be compiled again.
-    is_outdated: bool,
+    pub(super) is_outdated: bool,
 }
 
 impl State {
@@ -128,7 +124,7 @@ impl State {
         let allocator = || PortAllocator::new(config.port_range, seed.wrapping_mul(0x9e37_79b9));
         let mut state = Self {
             config: Arc::new(config.clone()),
-            now: Instant::now(),
+            now: None,
             managed: BTreeSet::new(),
             is_searched: [false; 2],
             interfaces: BTreeSet::new(),
@@ -158,30 +154,6 @@ impl State {
         state
     }
 
-    pub(super) fn set_config(&mut self, config: &Config) {
-        if *config == *self.config {
-            return;
-        }
-        if config.port_range != self.config.port_range {
-            // Portals with a port in the new range keep it; the others get a new one when they are compiled.
-            for allocator in self.allocators.iter_mut().flatten() {
-                *allocator = PortAllocator::new(config.port_range, u64::from(config.port_range.first()));
-            }
-            for placed in self.placed.iter().flatten() {
-                let key = placed.listener;
-                self.allocators[placed.portal.key.family().index()][index(key.transport)]
-                    .reserve(key.address.port());
-            }
-            for key in &self.closing {
-                self.allocators[Family::of(key.address.ip()).index()][index(key.transport)]
-                    .reserve(key.address.port());
-            }
-        }
-        self.config = Arc::new(config.clone());
-        self.managed.extend(&self.config.services.families);
-        self.is_outdated = true;
-    }
-
     /// The configuration.
     #[must_use]
     pub fn config(&self) -> &Config {
@@ -196,39 +168,7 @@ impl State {
         self.recorded.insert(key, port);
     }
 
-    /// Brings the desired sockets and rules up to date with changes of the Services. Returns new events.
-    pub(super) fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
-        if changes.node {
-            let facts = |node: &NodeFacts| {
-                Family::ALL.map(|family| (node.node_ip(family), node.accepts_all_node_ports(family)))
-            };
-            let before = std::mem::replace(&mut self.node, services.node_facts().clone());
-            self.is_outdated |= facts(&before) != facts(&self.node);
-        }
-        let mut ids: Vec<ServicePortId> = changes.ports.clone();
-        self.release_closed();
-        self.waiting = std::mem::take(&mut self.unplaced);
-        if std::mem::take(&mut self.is_outdated) {
-            ids.retain(|id| services.port(*id).is_none());
-            ids.extend(services.ports().map(|(id, _)| id));
-        } else {
-            ids.extend(self.waiting.iter().filter(|id| !changes.ports.contains(id)));
-        }
-        let mut events = Vec::new();
-        for id in ids {
-            events.extend(self.compile_port(id, services));
-        }
-        events.extend(self.shortage_events());
-        // What no portal needs is free again. The rules are removed as leftovers.
-        for ((family, transport, ..), port) in std::mem::take(&mut self.recorded) {
-            if !self.is_taken(family, transport, port) {
-                self.allocators[family.index()][index(transport)].release(port);
-            }
-        }
-        events
-    }
-
-    fn compile_port(&mut self, id: ServicePortId, services: &Services) -> Vec<Event> {
+    pub(super) fn compile_port(&mut self, id: ServicePortId, services: &Services) -> Vec<Event> {
         if self.placed.len() <= id.index() {
             self.placed.resize_with(id.index() + 1, Vec::new);
         }
@@ -269,157 +209,30 @@ impl State {
         events
     }
 
-    pub(super) fn set_dirty(&mut self, key: &Key) {
-        match key {
-            Key::Listener(key) => {
-                if self.busy.remove(key) {
-                    self.move_port(*key);
-                }
-                self.listeners.set_dirty(*key);
-            }
-            Key::Claim(key) => self.claims.set_dirty(*key),
-            Key::Chains(family, table) => _ = self.dirty_chains.insert((*family, *table)),
-            Key::Rules(key) => self.rules[key.family.index()].set_dirty(*key),
-            Key::Flows(family) => self.flows.set_dirty(*family),
-            // A change of them changes Services.
-            Key::NodeAddresses => {}
-        }
-    }
-
     /// Sets when rules of a family that could not be read are read again. A host that does not support them is asked again by the next
     /// listing only.
     pub(super) fn read_later(&mut self, is_unsupported: bool) {
-        if !is_unsupported {
+        if let Some(now) = self.now.filter(|_| !is_unsupported) {
             let failures = self
                 .read_again
                 .map_or(1, |(_, failures)| failures.saturating_add(1));
             let delay = Backoff::default().delay(failures, u64::MAX);
-            self.read_again = Some((self.now + delay, failures));
+            self.read_again = Some((now + delay, failures));
         }
     }
 
     /// The families whose rules could not be read.
-    fn unread(&self) -> impl Iterator<Item = Family> + '_ {
+    pub(super) fn unread_families(&self) -> impl Iterator<Item = Family> + '_ {
         let families = self.managed.iter().copied();
         families.filter(|family| !self.is_recorded[family.index()] || self.is_unread[family.index()])
     }
 
-    /// The kinds of objects that could not be read.
-    pub(super) fn unread_classes(&self) -> Vec<Class> {
-        let families = self.managed.iter().copied();
-        let unread = families.filter(|family| self.is_unread[family.index()]);
-        unread
-            .map(|family| Key::Chains(family, RulesTable::Nat).class())
-            .collect()
-    }
-
-    /// The objects to read again, and the portals to which other programs' ports were given: they get other ports at once.
-    pub(super) fn due(&self, now: Instant) -> Vec<Key> {
-        let is_due = self.next_reading().is_some_and(|next| next <= now);
-        let unread = self.unread().filter(|_| is_due);
-        let unread = unread.map(|family| Key::Chains(family, RulesTable::Nat));
-        unread
-            .chain(self.busy.iter().copied().map(Key::Listener))
-            .collect()
-    }
-
-    /// When [`due`](Self::due) returns objects.
-    pub(super) fn next(&self) -> Option<Instant> {
-        let is_closed = |key| !self.listeners.is_observed(key);
-        let is_freed = !self.unplaced.is_empty() && self.closing.iter().any(is_closed);
-        if self.busy.is_empty() && !is_freed {
-            self.next_reading()
-        } else {
-            Some(self.now)
-        }
-    }
-
-    fn next_reading(&self) -> Option<Instant> {
+    pub(super) fn next_reading(&self) -> Option<Instant> {
         let (next, _) = self.read_again?;
-        self.unread().next().map(|_| next)
+        self.unread_families().next().map(|_| next)
     }
 
-    /// Whether a frontend is served: its listening port is open, and the rules that lead to it are in place.
-    pub(super) fn serves(&self, frontend: &FrontendKey) -> bool {
-        let transport = match frontend.protocol {
-            Protocol::Tcp => Transport::Tcp,
-            Protocol::Udp => Transport::Udp,
-            Protocol::Sctp => return false,
-        };
-        let family = frontend.family();
-        let key = |part, address| RulesKey {
-            family,
-            part,
-            transport,
-            address,
-            port: frontend.port,
-        };
-        let address = Some(frontend.address);
-        let keys = [
-            key(Part::Portals, address),
-            key(Part::NodePorts, address),
-            key(Part::NodePorts, None),
-        ];
-        let rules = &self.rules[family.index()];
-        let jumps = &self.chains[family.index()].jumps;
-        let mut desired = keys.iter().filter_map(|key| Some((key, rules.desired(key)?)));
-        desired.next().is_some_and(|(key, desired)| {
-            let observed = rules.observed(key);
-            let is_present = |rule: &ChainRule| {
-                jumps.contains(&rule.chain) && observed.is_some_and(|observed| observed.copies(rule) > 0)
-            };
-            self.listeners.is_observed(&desired.listener) && desired.rules.iter().all(is_present)
-        })
-    }
-
-    /// Whether an object is recorded as existing. Before the first listing nothing is.
-    pub(super) fn is_observed(&self, key: &Key) -> bool {
-        match key {
-            Key::Listener(key) => self.listeners.is_observed(key),
-            Key::Claim(key) => self.claims.is_observed(key),
-            Key::Chains(family, _) => self.chains[family.index()].is_readable,
-            Key::Rules(key) => self.chains[key.family.index()].is_readable,
-            Key::Flows(_) | Key::NodeAddresses => true,
-        }
-    }
-
-    pub(super) fn is_dirty(&self, key: &Key) -> bool {
-        match key {
-            Key::Listener(key) => self.listeners.is_dirty(key),
-            Key::Claim(key) => self.claims.is_dirty(key),
-            Key::Chains(family, table) => self.dirty_chains.contains(&(*family, *table)),
-            Key::Rules(key) => self.rules[key.family.index()].is_dirty(key),
-            Key::Flows(family) => self.flows.is_dirty(*family),
-            Key::NodeAddresses => false,
-        }
-    }
-
-    pub(super) fn clear_dirty(&mut self) {
-        self.listeners.clear_dirty();
-        self.claims.clear_dirty();
-        self.rules.iter_mut().for_each(Table::clear_dirty);
-        self.dirty_chains.clear();
-        self.flows.clear_dirty();
-    }
-
-    pub(super) fn record(&mut self, operation: &Operation) {
-        match operation {
-            Operation::Listen { key, portal, serving } => {
-                let value = Listening {
-                    portal: portal.clone(),
-                    serving: serving.clone(),
-                };
-                self.listeners.observe(*key, Some(value));
-            }
-            Operation::Close(key) => self.listeners.observe(*key, None),
-            Operation::Claim(key) => self.claims.observe(*key, Some(())),
-            Operation::Release(key) => self.claims.observe(*key, None),
-            Operation::Write(write) => self.record_write(write),
-            Operation::DeleteFlows(pass) => self.flows.record(pass),
-        }
-    }
-
-    fn record_write(&mut self, write: &Write) {
+    pub(super) fn record_write(&mut self, write: &Write) {
         let family = write.family();
         let chains = &mut self.chains[family.index()];
         for chain in &write.chains {
@@ -440,19 +253,9 @@ impl State {
             rules.observe(key, (!after.is_empty()).then_some(after));
         }
     }
-
-    pub(super) fn record_failure(&mut self, operation: &Operation, error: &Error) {
-        match operation {
-            Operation::Listen { key, .. } if error.is_address_in_use() => {
-                self.busy.insert(*key);
-            }
-            Operation::DeleteFlows(pass) => self.flows.record_failure(pass),
-            _ => {}
-        }
-    }
 }
 
-fn index(transport: Transport) -> usize {
+pub(super) fn index(transport: Transport) -> usize {
     match transport {
         Transport::Tcp => 0,
         Transport::Udp => 1,

@@ -14,12 +14,4 @@ pub struct Totals {
     pub rules: [usize; 2],
 }
 
-impl State {
-    pub(super) fn totals(&self) -> Totals {
-        Totals {
-            listeners: self.listeners.len(),
-            claims: self.claims.len(),
-            rules: self.rule_counts,
-        }
-    }
-}
+impl State {}

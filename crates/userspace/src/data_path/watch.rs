@@ -13,8 +13,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use kernlink_host::watch::{Changed, WatchError, Watchable, Watched};
 use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Table};
-use kernlink_netfilter::watch::{Changed, WatchError, Watchable, Watched};
+use kernlink_netfilter::watched_tables;
 use kernlink_services::Family;
 
 use super::chains::PortalChain;
@@ -40,7 +41,7 @@ impl Watchable for Config {
             // Without a link, no address is bound.
             Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
         };
-        Ok(Watched::new(None, built_in, key))
+        Ok(Watched::new(None, watched_tables(built_in), key))
     }
 }
 

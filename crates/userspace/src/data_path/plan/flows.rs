@@ -1,14 +1,11 @@
 //! The step that deletes stale UDP flows: one for each family, after the writes that make flows stale.
 
-use std::collections::BTreeSet;
-
-use kernlink_engine::Subject;
-use kernlink_engine::plan::Needs;
-use kernlink_netfilter::flows::Reading;
+use kernlink_engine::StaleFlows;
+use kernlink_host::flows::Reading;
 use kernlink_services::Family;
 
+use super::Builder;
 use super::rules::Written;
-use super::{Builder, Need};
 use crate::data_path::key::Key;
 use crate::data_path::order::Phase;
 use crate::data_path::state::State;
@@ -19,33 +16,14 @@ pub(super) fn plan_flows(state: &State, family: Family, written: &Written, build
     if state.flows.reading() == Reading::Unsupported {
         return;
     }
-    let mut destinations = state.flows.stale(family).clone();
-    let is_unconditional = !destinations.is_empty();
-    let mut needs: Vec<Need> = Vec::new();
-    let mut subjects: BTreeSet<&Subject> = BTreeSet::new();
-    for (key, subject, need) in &written.steps {
-        if key.transport != Transport::Udp {
-            continue;
-        }
-        let captured = state.destinations(key);
-        if !captured.is_empty() {
-            destinations.extend(captured);
-            subjects.insert(subject);
-            needs.push(need.clone());
+    let mut stale = StaleFlows::default();
+    stale.stale(state.flows.stale(family));
+    for (key, subject, step) in &written.steps {
+        if key.transport == Transport::Udp {
+            stale.change(state.destinations(key), Some(subject), step.clone());
         }
     }
-    if destinations.is_empty() {
-        return;
-    }
-    let subject = match (subjects.len(), subjects.first()) {
-        (1, Some(subject)) if !is_unconditional => (*subject).clone(),
-        _ => Subject::DataPath,
-    };
-    let needs = if is_unconditional {
-        Needs::none()
-    } else {
-        Needs::none().and_any(needs)
-    };
-    let pass = state.flows_pass(family, destinations);
-    builder.push(Phase::DeleteFlows, Key::Flows(family), subject, pass, needs);
+    stale.push(builder, Phase::DeleteFlows, Key::Flows(family), |destinations| {
+        state.flows_pass(family, destinations).into()
+    });
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use kernlink_netfilter::DeleteFlows;
-use kernlink_netfilter::flows::FlowDestination;
+use kernlink_host::DeleteFlows;
+use kernlink_host::flows::FlowDestination;
 use kernlink_services::Family;
 
 use super::State;

@@ -29,7 +29,7 @@ impl State {
         let kept = kept.filter(|port| self.config.port_range.contains(*port));
         let listening = kept
             .or_else(|| self.adopt(&portal))
-            .or_else(|| self.allocators[family.index()][index(transport)].allocate(self.now));
+            .or_else(|| self.allocators[family.index()][index(transport)].allocate(self.now?));
         let Some(listening) = listening else {
             self.unplaced.insert(id);
             if !self.waiting.contains(&id) {
@@ -51,7 +51,7 @@ impl State {
 
     /// Two events for each family and protocol of which portals have no port since this compilation: one about the range, whose text does not depend
     /// on the portals, and one that names the first portal.
-    pub(super) fn shortage_events(&mut self) -> Vec<Event> {
+    pub(in crate::data_path) fn shortage_events(&mut self) -> Vec<Event> {
         let range = self.config.port_range;
         let events = |((family, transport), shortage): ((Family, Transport), Shortage)| {
             let more = match shortage.portals - 1 {
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Whether a portal has the listening port.
-    pub(super) fn is_taken(&self, family: Family, transport: Transport, port: u16) -> bool {
+    pub(in crate::data_path) fn is_taken(&self, family: Family, transport: Transport, port: u16) -> bool {
         let to = Destination {
             listen: self.config.listen_address(family),
             host: self.node.node_ip(family),
@@ -204,7 +204,7 @@ impl State {
     }
 
     /// Makes the ports free that were closed, after the rules that led to them were deleted.
-    pub(super) fn release_closed(&mut self) {
+    pub(in crate::data_path) fn release_closed(&mut self) {
         let listeners = &self.listeners;
         let (open, closed) = std::mem::take(&mut self.closing)
             .into_iter()
@@ -218,7 +218,7 @@ impl State {
     }
 
     /// Moves a portal whose port another program has to another port.
-    pub(super) fn move_port(&mut self, key: ListenerKey) {
+    pub(in crate::data_path) fn move_port(&mut self, key: ListenerKey) {
         let Some(&id) = self.owners.get(&key) else {
             return;
         };
@@ -231,7 +231,7 @@ impl State {
         let previous = portals.swap_remove(position);
         let family = previous.portal.key.family();
         let allocator = &mut self.allocators[family.index()][index(key.transport)];
-        let Some(port) = allocator.allocate(self.now) else {
+        let Some(port) = self.now.and_then(|now| allocator.allocate(now)) else {
             // It stays where it is and is tried again.
             portals.push(previous);
             return;
@@ -241,7 +241,9 @@ impl State {
                 self.withdraw(&previous, Some(&placed));
                 self.owners.insert(placed.listener, id);
                 let allocator = &mut self.allocators[family.index()][index(key.transport)];
-                allocator.release_busy(key.address.port(), self.now);
+                if let Some(now) = self.now {
+                    allocator.release_busy(key.address.port(), now);
+                }
                 placed
             }
             Err(_) => {

@@ -1,0 +1,199 @@
+//! The configuration, which chooses the mode.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
+use kernlink_proxier::{DataPath, Intervals, InvalidConfig, iptables_mode, ipvs_mode, nftables_mode};
+use kernlink_userspace::{Limits, data_path as userspace};
+
+use super::mode::Mode;
+use super::served::Served;
+
+/// The configuration of a mode.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Config {
+    /// IPVS mode.
+    Ipvs(ipvs_mode::Config),
+    /// iptables mode.
+    Iptables(iptables_mode::Config),
+    /// nftables mode.
+    Nftables(NftablesConfig),
+    /// Userspace mode.
+    Userspace(Box<UserspaceConfig>),
+}
+
+/// The configuration of nftables mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NftablesConfig {
+    /// That of the data path.
+    pub config: nftables_mode::Config,
+    /// Virtual servers in these networks that kube-proxy's IPVS mode left are foreign: they are not removed.
+    pub exclude_cidrs: Vec<IpNet>,
+}
+
+/// The configuration of userspace mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UserspaceConfig {
+    /// That of the data path.
+    pub config: userspace::Config,
+    /// The limits of the proxy.
+    pub limits: Limits,
+    /// The configuration of IPVS mode, for the removal of what it left: it decides what is owned. Its Services are those of `config`.
+    pub retiring_ipvs: ipvs_mode::Config,
+}
+
+impl Config {
+    /// kube-proxy's defaults in a mode, for the node with this name.
+    #[must_use]
+    pub fn new(mode: Mode, node_name: impl Into<Arc<str>>) -> Self {
+        match mode {
+            Mode::Ipvs => Config::Ipvs(ipvs_mode::Config::new(node_name)),
+            Mode::Iptables => Config::Iptables(iptables_mode::Config::new(node_name)),
+            Mode::Nftables => Config::Nftables(NftablesConfig {
+                config: nftables_mode::Config::new(node_name),
+                exclude_cidrs: Vec::new(),
+            }),
+            Mode::Userspace => Config::Userspace(Box::new(UserspaceConfig {
+                config: userspace::Config::new(node_name),
+                limits: Limits::default(),
+                retiring_ipvs: ipvs_mode::Config::new(""),
+            })),
+        }
+    }
+
+    /// The configuration in a file of kube-proxy, in the mode that its field `mode` names; empty is `iptables`. The node name is
+    /// `hostnameOverride`.
+    ///
+    /// # Errors
+    /// A mode that is not supported, and every value that the mode cannot use.
+    pub fn from_kube_proxy(file: &KubeProxyConfiguration) -> Result<Self, InvalidConfig> {
+        match file.mode.parse() {
+            Ok(Mode::Ipvs) => ipvs_mode::Config::from_kube_proxy(file).map(Config::Ipvs),
+            Ok(Mode::Iptables) => iptables_mode::Config::from_kube_proxy(file).map(Config::Iptables),
+            Ok(Mode::Nftables) => Ok(Config::Nftables(NftablesConfig {
+                config: nftables_mode::Config::from_kube_proxy(file)?,
+                exclude_cidrs: file.ipvs.exclude_cidrs.clone(),
+            })),
+            Ok(Mode::Userspace) => {
+                let mut retiring_ipvs = ipvs_mode::Config::new("");
+                retiring_ipvs.exclude_cidrs.clone_from(&file.ipvs.exclude_cidrs);
+                Ok(Config::Userspace(Box::new(UserspaceConfig {
+                    config: userspace::Config::from_kube_proxy(file)?,
+                    limits: Limits::from_kube_proxy(file),
+                    retiring_ipvs,
+                })))
+            }
+            Err(error) => Err(InvalidConfig {
+                problems: vec![("mode", error.to_string())],
+            }),
+        }
+    }
+
+    /// The mode.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        in_mode!(self, |M, _settings| M::MODE)
+    }
+
+    /// The node, and which of the Services it serves.
+    #[must_use]
+    pub fn services(&self) -> &kernlink_services::Config {
+        in_mode!(self, |M, settings| M::services_config(M::of_settings(settings)))
+    }
+
+    /// The node, and which of the Services it serves, to be changed.
+    pub fn services_mut(&mut self) -> &mut kernlink_services::Config {
+        in_mode!(self, |M, settings| M::services_mut(settings))
+    }
+
+    /// The configuration of IPVS mode for the removal of what it left. If another mode is configured: kube-proxy's defaults, with the
+    /// `services` and the `exclude_cidrs` of this configuration, which decide what is owned, and in iptables mode with its sysctls of
+    /// connection tracking.
+    #[must_use]
+    pub fn retiring_ipvs(&self) -> ipvs_mode::Config {
+        let mut retiring = in_mode!(self, |M, settings| M::retiring_ipvs(settings));
+        retiring.services.clone_from(self.services());
+        retiring
+    }
+
+    /// The longest time between two syncs.
+    #[must_use]
+    pub fn sync_period(&self) -> Duration {
+        self.intervals().max
+    }
+
+    /// The intervals of the schedule.
+    #[must_use]
+    pub fn intervals(&self) -> Intervals {
+        in_mode!(self, |M, settings| M::schedule(settings))
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// Everything that is invalid.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        in_mode!(self, |M, settings| M::validate(M::of_settings(settings)))
+    }
+}
+
+/// Evaluates an expression with the data path of the configured mode and with what the configuration has of it.
+macro_rules! in_mode {
+    ($config:expr, |$mode:ident, $settings:ident| $value:expr) => {
+        match $config {
+            $crate::modes::Config::Ipvs($settings) => {
+                type $mode = kernlink_proxier::ipvs_mode::IpvsMode;
+                $value
+            }
+            $crate::modes::Config::Iptables($settings) => {
+                type $mode = kernlink_proxier::iptables_mode::IptablesMode;
+                $value
+            }
+            $crate::modes::Config::Nftables($settings) => {
+                type $mode = kernlink_proxier::nftables_mode::NftablesMode;
+                $value
+            }
+            $crate::modes::Config::Userspace($settings) => {
+                type $mode = kernlink_userspace::UserspaceMode;
+                $value
+            }
+        }
+    };
+}
+pub(crate) use in_mode;
+
+impl From<ipvs_mode::Config> for Config {
+    fn from(config: ipvs_mode::Config) -> Self {
+        Config::Ipvs(config)
+    }
+}
+
+impl From<nftables_mode::Config> for Config {
+    fn from(config: nftables_mode::Config) -> Self {
+        Config::Nftables(NftablesConfig {
+            config,
+            exclude_cidrs: Vec::new(),
+        })
+    }
+}
+
+impl From<iptables_mode::Config> for Config {
+    fn from(config: iptables_mode::Config) -> Self {
+        Config::Iptables(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_removal_of_ipvs_mode_writes_no_other_sysctls_of_connection_tracking() {
+        let mut config = iptables_mode::Config::new("node-a");
+        config.conntrack.max_per_core = 0;
+        let conntrack = config.conntrack;
+        assert_eq!(Config::Iptables(config).retiring_ipvs().conntrack, conntrack);
+    }
+}

@@ -1,0 +1,294 @@
+//! What the agent needs of the data path of each mode.
+
+use std::fmt;
+
+use kernlink_base::ErrorChain;
+use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting};
+use kernlink_proxier::iptables_mode::{self, IptablesMode};
+use kernlink_proxier::ipvs_mode::{self, IpvsMode};
+use kernlink_proxier::metrics::Collect;
+use kernlink_proxier::nftables_mode::{self, NftablesMode};
+use kernlink_proxier::watch::Watchable;
+use kernlink_proxier::{DataPath, Intervals};
+use kernlink_services::Services;
+use kernlink_userspace::limits::raise_descriptor_limit;
+use kernlink_userspace::{AllStats, Proxy, UserspaceMode, data_path as userspace};
+use tokio::runtime::{Builder, Runtime};
+
+use super::config::{NftablesConfig, UserspaceConfig};
+use super::listing::{Desired, Listings};
+use super::mode::Mode;
+
+/// A data path that the agent can run.
+pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Totals: Collect> {
+    /// The mode.
+    const MODE: Mode;
+    /// What [`Config`](super::Config) has of the mode.
+    type Settings;
+
+    /// The configuration of the data path.
+    fn of_settings(settings: &Self::Settings) -> &Self::Config;
+
+    /// The node, and which of the Services it serves, to be changed.
+    fn services_mut(settings: &mut Self::Settings) -> &mut kernlink_services::Config;
+
+    /// The intervals of the schedule.
+    fn schedule(settings: &Self::Settings) -> Intervals;
+
+    /// The configuration of IPVS mode for the removal of what it left, which decides what is owned. Default: that of kube-proxy. The
+    /// Services are those of [`of_settings`](Self::of_settings).
+    fn retiring_ipvs(_settings: &Self::Settings) -> ipvs_mode::Config {
+        ipvs_mode::Config::new("")
+    }
+
+    /// Opens the kernel APIs, in the network namespace of the calling thread. The thread that calls
+    /// [`sync`](kernlink_proxier::Proxier::sync) must be in the same: the iptables tools run in its namespace.
+    ///
+    /// # Errors
+    /// The first API that cannot be opened.
+    fn open(settings: &Self::Settings) -> Result<Opened<Self>, OpenError>;
+
+    /// The in-memory fakes of the kernel APIs, without objects.
+    #[cfg(test)]
+    fn fake_kernel() -> Self::Kernel;
+
+    /// The desired state as text. `None`: it depends on the process.
+    fn desired_state(&self, _desired: &Desired<'_>) -> Option<Listings> {
+        None
+    }
+}
+
+/// The kernel APIs of a mode, and what belongs to them.
+pub struct Opened<M: DataPath> {
+    /// The kernel APIs.
+    pub kernel: M::Kernel,
+    /// The counters of the proxy of userspace mode.
+    pub stats: Option<AllStats>,
+    /// What rules count.
+    pub accounting: Option<Box<dyn Accounting>>,
+    /// The threads of the proxy of userspace mode. They must end after its sockets were closed.
+    pub runtime: Option<Runtime>,
+}
+
+impl<M: DataPath> Opened<M> {
+    fn of(kernel: M::Kernel) -> Self {
+        Self {
+            kernel,
+            stats: None,
+            accounting: None,
+            runtime: None,
+        }
+    }
+}
+
+impl<M: DataPath> fmt::Debug for Opened<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").finish_non_exhaustive()
+    }
+}
+
+/// A kernel API cannot be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenError(String);
+
+impl OpenError {
+    /// With its causes.
+    pub(super) fn of(error: impl std::error::Error + 'static) -> Self {
+        Self(ErrorChain(&error).to_string())
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl Served for IpvsMode {
+    const MODE: Mode = Mode::Ipvs;
+    type Settings = ipvs_mode::Config;
+
+    fn of_settings(settings: &ipvs_mode::Config) -> &ipvs_mode::Config {
+        settings
+    }
+
+    fn services_mut(settings: &mut ipvs_mode::Config) -> &mut kernlink_services::Config {
+        &mut settings.services
+    }
+
+    fn schedule(settings: &ipvs_mode::Config) -> Intervals {
+        settings.intervals()
+    }
+
+    fn retiring_ipvs(settings: &ipvs_mode::Config) -> ipvs_mode::Config {
+        settings.clone()
+    }
+
+    fn open(_settings: &ipvs_mode::Config) -> Result<Opened<Self>, OpenError> {
+        ipvs_mode::Kernel::open().map(Opened::of).map_err(OpenError::of)
+    }
+
+    #[cfg(test)]
+    fn fake_kernel() -> ipvs_mode::Kernel {
+        ipvs_mode::Kernel::fake()
+    }
+
+    fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
+        let listings = self.listings(desired.kernel, desired.processors);
+        Some(Listings::Ipvs(Box::new(listings)))
+    }
+}
+
+impl Served for IptablesMode {
+    const MODE: Mode = Mode::Iptables;
+    type Settings = iptables_mode::Config;
+
+    fn of_settings(settings: &iptables_mode::Config) -> &iptables_mode::Config {
+        settings
+    }
+
+    fn services_mut(settings: &mut iptables_mode::Config) -> &mut kernlink_services::Config {
+        &mut settings.services
+    }
+
+    fn schedule(settings: &iptables_mode::Config) -> Intervals {
+        settings.intervals()
+    }
+
+    fn retiring_ipvs(settings: &iptables_mode::Config) -> ipvs_mode::Config {
+        let mut retiring = ipvs_mode::Config::new("");
+        retiring.exclude_cidrs.clone_from(&settings.exclude_cidrs);
+        retiring.conntrack = settings.conntrack;
+        retiring
+    }
+
+    fn open(_settings: &iptables_mode::Config) -> Result<Opened<Self>, OpenError> {
+        let kernel = iptables_mode::Kernel::open().map_err(OpenError::of)?;
+        let accounting = match KernelAccounting::open() {
+            Ok(accounting) => Some(Box::new(accounting) as Box<dyn Accounting>),
+            Err(error) => {
+                tracing::warn!("no metrics of accounting objects: {}", ErrorChain(&error));
+                None
+            }
+        };
+        Ok(Opened {
+            accounting,
+            ..Opened::of(kernel)
+        })
+    }
+
+    #[cfg(test)]
+    fn fake_kernel() -> iptables_mode::Kernel {
+        iptables_mode::Kernel::fake()
+    }
+
+    fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
+        let listings = self.listings(desired.processors);
+        Some(Listings::Iptables(Box::new(listings)))
+    }
+}
+
+impl Served for NftablesMode {
+    const MODE: Mode = Mode::Nftables;
+    type Settings = NftablesConfig;
+
+    fn of_settings(settings: &NftablesConfig) -> &nftables_mode::Config {
+        &settings.config
+    }
+
+    fn services_mut(settings: &mut NftablesConfig) -> &mut kernlink_services::Config {
+        &mut settings.config.services
+    }
+
+    fn schedule(settings: &NftablesConfig) -> Intervals {
+        settings.config.intervals()
+    }
+
+    fn retiring_ipvs(settings: &NftablesConfig) -> ipvs_mode::Config {
+        let mut retiring = ipvs_mode::Config::new("");
+        retiring.exclude_cidrs.clone_from(&settings.exclude_cidrs);
+        retiring.conntrack = settings.config.conntrack;
+        retiring
+    }
+
+    fn open(_settings: &NftablesConfig) -> Result<Opened<Self>, OpenError> {
+        let kernel = nftables_mode::Kernel::open();
+        kernel.map(Opened::of).map_err(OpenError::of)
+    }
+
+    #[cfg(test)]
+    fn fake_kernel() -> nftables_mode::Kernel {
+        nftables_mode::Kernel::fake()
+    }
+
+    fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
+        let listings = self.listings(desired.processors);
+        Some(Listings::Nftables(Box::new(listings)))
+    }
+}
+
+/// The open files that the process may have at least, as in kube-proxy.
+const DESCRIPTORS: u64 = 64_000;
+
+impl Served for UserspaceMode {
+    const MODE: Mode = Mode::Userspace;
+    type Settings = UserspaceConfig;
+
+    fn of_settings(settings: &UserspaceConfig) -> &userspace::Config {
+        &settings.config
+    }
+
+    fn services_mut(settings: &mut UserspaceConfig) -> &mut kernlink_services::Config {
+        &mut settings.config.services
+    }
+
+    fn schedule(settings: &UserspaceConfig) -> Intervals {
+        settings.config.intervals()
+    }
+
+    fn retiring_ipvs(settings: &UserspaceConfig) -> ipvs_mode::Config {
+        settings.retiring_ipvs.clone()
+    }
+
+    #[cfg(test)]
+    fn fake_kernel() -> userspace::Kernel {
+        userspace::Kernel::fake()
+    }
+
+    /// The threads of the proxy start; it has no listening ports yet.
+    fn open(settings: &UserspaceConfig) -> Result<Opened<Self>, OpenError> {
+        let failed = |error: std::io::Error| {
+            OpenError(format!(
+                "the proxy of userspace mode cannot start: {}",
+                ErrorChain(&error)
+            ))
+        };
+        raise_descriptor_limit(DESCRIPTORS).map_err(failed)?;
+        let runtime = Builder::new_multi_thread()
+            .thread_name("kernlink-proxy")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let proxy = Proxy::new(runtime.handle().clone(), settings.limits.clone()).map_err(failed)?;
+        let stats = proxy.all_stats();
+        let kernel = userspace::Kernel::with_proxy(proxy).map_err(failed)?;
+        Ok(Opened {
+            stats: Some(stats),
+            runtime: Some(runtime),
+            ..Opened::of(kernel)
+        })
+    }
+}
+
+/// The state of a data path after these Services.
+pub(super) fn compiled<M: Served>(
+    settings: &M::Settings,
+    desired: &Desired<'_>,
+) -> (M, Vec<kernlink_services::Event>) {
+    let mut state = M::new(M::of_settings(settings));
+    let services: &Services = desired.services;
+    let events = state.compile(services, desired.changes);
+    (state, events)
+}

@@ -1,0 +1,183 @@
+//! Objects that another program keeps reverting, and the delay before the next full listing.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+use std::time::{Duration, Instant};
+
+use kernlink_base::Backoff;
+use kernlink_services::Event;
+
+/// Reverts in a row before repairs are delayed: then an event is returned and full listings wait.
+const TOLERATED: u32 = 3;
+
+/// The delay before the next full listing: from the third time on that an object was changed back, doubled each time.
+const DELAYS: Backoff = Backoff {
+    initial: Duration::from_secs(60),
+    max: Duration::from_secs(300),
+};
+
+/// An object that stayed as it was written for so long is forgotten. Longer than the longest delay, after which it is read.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+
+/// The number of objects that an event names.
+const NAMED: usize = 3;
+
+/// The objects that another program changed or removed after they were written.
+#[derive(Clone, Debug)]
+pub(crate) struct Reverted<K> {
+    runs: BTreeMap<K, Run>,
+    no_listing_before: Option<Instant>,
+}
+
+/// How often in a row an object was found changed, and when last.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    count: u32,
+    last: Instant,
+}
+
+impl<K: Display + Ord> Reverted<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            runs: BTreeMap::new(),
+            no_listing_before: None,
+        }
+    }
+
+    /// Records that a pass found these objects changed by another program. Returns an event about the first ones that were changed three
+    /// times in a row.
+    pub(crate) fn found(&mut self, keys: impl IntoIterator<Item = K>, now: Instant) -> Option<Event> {
+        let is_recent = |run: &Run| now.saturating_duration_since(run.last) < FORGOTTEN_AFTER;
+        self.runs.retain(|_, run| is_recent(run));
+        let was_reported = self.runs.values().any(|run| run.count >= TOLERATED);
+        let mut most = 0;
+        for key in keys {
+            let run = self.runs.entry(key).or_insert(Run { count: 0, last: now });
+            // A pass counts once for an object, however many of its parts differ.
+            if run.count == 0 || run.last != now {
+                run.count = run.count.saturating_add(1);
+                run.last = now;
+            }
+            most = most.max(run.count);
+        }
+        if most < TOLERATED {
+            return None;
+        }
+        let delay = DELAYS.delay(most - TOLERATED + 1, u64::MAX);
+        self.no_listing_before = now.checked_add(delay);
+        (!was_reported).then(|| self.event())
+    }
+
+    /// The time before which the whole kernel is not read for changes by other programs; `None` if there is no such time, or it has passed.
+    pub(crate) fn no_listing_before(&self, now: Instant) -> Option<Instant> {
+        self.no_listing_before.filter(|time| *time > now)
+    }
+
+    /// Whether the repair of an object is delayed: it was changed back again and again.
+    pub(crate) fn is_delayed(&self, key: &K, now: Instant) -> bool {
+        let run = self.runs.get(key);
+        self.no_listing_before(now).is_some() && run.is_some_and(|run| run.count >= TOLERATED)
+    }
+
+    fn event(&self) -> Event {
+        let reached = self.runs.iter().filter(|(_, run)| run.count >= TOLERATED);
+        let keys: Vec<&K> = reached.map(|(key, _)| key).collect();
+        let mut names = String::new();
+        for (index, key) in keys.iter().take(NAMED).enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            // Writing to a string does not fail.
+            let _ = write!(names, "{separator}{key}");
+        }
+        if let Some(more) = keys.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            let _ = write!(names, " and {more} more");
+        }
+        let text = format!(
+            "another program, such as kube-proxy, changed or removed {names} {TOLERATED} times in a row after they were written; \
+             repairs are delayed by {} to {} seconds",
+            DELAYS.initial.as_secs(),
+            DELAYS.max.as_secs()
+        );
+        Event::host("ChangedByAnotherProgram", text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_third_time_in_a_row_is_reported_once_and_delays_listings() {
+        let start = Instant::now();
+        let mut reverted = Reverted::new();
+        assert_eq!(reverted.found(["rules"], start), None);
+        assert_eq!(reverted.found(["rules", "other"], start + seconds(30)), None);
+        assert_eq!(reverted.no_listing_before(start + seconds(30)), None);
+        let third = start + seconds(60);
+        let event = reverted.found(["rules", "other"], third).unwrap();
+        assert_eq!(
+            event.to_string(),
+            "host: another program, such as kube-proxy, changed or removed rules 3 times in a row after they were written; repairs are \
+             delayed by 60 to 300 seconds"
+        );
+        // Each further time doubles the delay, up to the limit, and is not reported again.
+        let mut now = third;
+        for delay in [60, 120, 240, 300, 300] {
+            assert_eq!(reverted.no_listing_before(now), Some(now + seconds(delay)));
+            now += seconds(delay);
+            assert_eq!(reverted.no_listing_before(now), None);
+            assert_eq!(reverted.found(["rules", "other"], now), None);
+        }
+    }
+
+    #[test]
+    fn an_object_that_stayed_intact_is_forgotten() {
+        let start = Instant::now();
+        let mut reverted = Reverted::new();
+        reverted.found(["a"], start);
+        reverted.found(["a"], start + seconds(30));
+        assert_eq!(reverted.found([], start + seconds(60)), None);
+        assert_eq!(reverted.found(["a"], start + seconds(630)), None);
+        assert_eq!(reverted.found(["a"], start + seconds(640)), None);
+        assert!(reverted.found(["a"], start + seconds(650)).is_some());
+        // After a time without changes, the next three are reported again.
+        let later = start + seconds(10_000);
+        assert_eq!(reverted.found(["a"], later), None);
+        assert_eq!(reverted.no_listing_before(later), None);
+        assert_eq!(reverted.found(["a"], later + seconds(1)), None);
+        assert!(reverted.found(["a"], later + seconds(2)).is_some());
+    }
+
+    #[test]
+    fn different_objects_are_counted_separately() {
+        let now = Instant::now();
+        let mut reverted = Reverted::new();
+        for round in 0..10 {
+            assert_eq!(reverted.found([round], now + seconds(round)), None);
+        }
+        assert_eq!(reverted.no_listing_before(now), None);
+    }
+
+    #[test]
+    fn an_object_with_several_parts_counts_once_in_a_pass_and_an_event_names_few() {
+        let now = Instant::now();
+        let mut reverted = Reverted::new();
+        assert_eq!(reverted.found(["a", "a", "a", "a"], now), None);
+        reverted.found(["a", "b", "c", "d", "e"], now + seconds(1));
+        reverted.found(["a", "b", "c", "d", "e"], now + seconds(2));
+        let mut reverted = Reverted::new();
+        for second in 0..2 {
+            reverted.found(["a", "b", "c", "d", "e"], now + seconds(second));
+        }
+        let event = reverted
+            .found(["e", "d", "c", "b", "a"], now + seconds(2))
+            .unwrap();
+        assert!(
+            event.to_string().contains("a, b, c and 2 more 3 times"),
+            "{event}"
+        );
+    }
+}

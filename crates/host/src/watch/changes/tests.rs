@@ -1,0 +1,296 @@
+use kernlink_dummylink::{Link, LinkAddress};
+use kernlink_netlink::nftables::Generation;
+
+use super::*;
+use crate::watch::pace::{SETTLE, SPACING};
+
+fn name(name: &str) -> LinkName {
+    LinkName::new(name).unwrap()
+}
+
+fn link(index: u32, of: &str) -> Link {
+    Link::new(index, name(of), None)
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn address(index: u32, of: &str, address: &str) -> HostAddress {
+    HostAddress::new(name(of), index, LinkAddress::host(ip(address)).unwrap())
+}
+
+fn key(address: &str) -> Changed {
+    Changed::Address(AddressKey::host(ip(address)).unwrap())
+}
+
+/// Owned and built-in chains.
+fn tables() -> Vec<WatchedTable> {
+    vec![
+        WatchedTable::new("nat").with_chains(["KUBE-SERVICES", "PREROUTING", "OUTPUT"]),
+        WatchedTable::new("filter").with_chains(["KUBE-FORWARD", "INPUT"]),
+    ]
+}
+
+/// A node with an address on `eth0` (2), and the dummy link (7); rules of both families in nftables.
+fn changes() -> Changes {
+    let sources = Family::ALL.map(|family| (family, RulesSource::Events));
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), tables(), &WatchOptions::new(sources));
+    let mut snapshot = Snapshot::default();
+    snapshot.links = vec![link(2, "eth0"), link(7, "kube-ipvs0")];
+    snapshot.addresses = vec![
+        address(2, "eth0", "192.0.2.1"),
+        address(7, "kube-ipvs0", "10.96.0.1"),
+    ];
+    changes.start(&snapshot);
+    changes.set_rules_events(true, Instant::now());
+    changes
+}
+
+/// What these events require.
+fn after(events: &[LinkEvent]) -> Option<WatchEvent<Changed>> {
+    let mut changes = changes();
+    let now = Instant::now();
+    for event in events {
+        changes.on_link_event(event, now);
+    }
+    let next = changes.next()?;
+    assert_eq!(next, now + SETTLE);
+    let needed = changes.take(next);
+    assert_eq!(changes.take(next), None);
+    assert_eq!(changes.next(), None);
+    needed
+}
+
+fn recheck<const N: usize>(keys: [Changed; N]) -> Option<WatchEvent<Changed>> {
+    Some(WatchEvent::Recheck(keys.into()))
+}
+
+#[test]
+fn removed_addresses_of_the_link_are_read_together() {
+    let removed = |text| LinkEvent::AddressDeleted(address(7, "kube-ipvs0", text));
+    let events = [removed("10.96.0.2"), removed("10.96.0.1"), removed("10.96.0.2")];
+    assert_eq!(after(&events), recheck([key("10.96.0.1"), key("10.96.0.2")]));
+    // The kernel removes it when the link is set down.
+    assert_eq!(after(&[removed("fe80::1")]), None);
+    // The name of a link that was deleted at once is not known.
+    let unnamed = LinkEvent::AddressDeleted(address(7, "if7", "10.96.0.1"));
+    assert_eq!(after(&[unnamed]), recheck([key("10.96.0.1")]));
+}
+
+#[test]
+fn own_additions_need_nothing() {
+    let events = [
+        LinkEvent::LinkChanged(link(7, "kube-ipvs0")),
+        LinkEvent::AddressChanged(address(7, "kube-ipvs0", "10.96.0.9")),
+    ];
+    assert_eq!(after(&events), None);
+    let mut without_link = Changes::new(Some(name("kube-ipvs0")), tables(), &WatchOptions::new([]));
+    without_link.on_link_event(&events[0], Instant::now());
+    assert_eq!(without_link.next(), None);
+}
+
+#[test]
+fn a_removed_or_renamed_link_needs_a_full_listing_instead_of_its_addresses() {
+    let removed = LinkEvent::AddressDeleted(address(7, "kube-ipvs0", "10.96.0.1"));
+    let events = [removed, LinkEvent::LinkDeleted(link(7, "kube-ipvs0"))];
+    assert_eq!(after(&events), Some(WatchEvent::Resync));
+    let renamed = LinkEvent::LinkChanged(link(7, "other"));
+    assert_eq!(after(&[renamed]), Some(WatchEvent::Resync));
+    // Its deletion was not received.
+    let recreated = LinkEvent::LinkChanged(link(8, "kube-ipvs0"));
+    assert_eq!(after(&[recreated]), Some(WatchEvent::Resync));
+    // Other links.
+    let others = [
+        LinkEvent::LinkDeleted(link(2, "eth0")),
+        LinkEvent::LinkChanged(link(9, "veth9")),
+    ];
+    assert_eq!(after(&others), None);
+}
+
+#[test]
+fn only_new_and_lost_addresses_of_the_node_are_read() {
+    let changed = |index, of, text| LinkEvent::AddressChanged(address(index, of, text));
+    let deleted = |index, of, text| LinkEvent::AddressDeleted(address(index, of, text));
+    assert_eq!(
+        after(&[changed(3, "eth1", "192.0.2.3")]),
+        recheck([Changed::NodeAddresses])
+    );
+    assert_eq!(
+        after(&[deleted(2, "eth0", "192.0.2.1")]),
+        recheck([Changed::NodeAddresses])
+    );
+    for event in [
+        // A new lifetime.
+        changed(2, "eth0", "192.0.2.1"),
+        // The gateway address that some network plugins give to the link of each pod.
+        changed(9, "veth9", "192.0.2.1"),
+        changed(9, "veth9", "fe80::9"),
+        deleted(9, "veth9", "fe80::9"),
+        changed(1, "lo", "127.0.0.2"),
+        changed(1, "lo", "::1"),
+        deleted(9, "veth9", "192.0.2.7"),
+    ] {
+        assert_eq!(after(std::slice::from_ref(&event)), None, "{event:?}");
+    }
+    // The last link with an address.
+    let moved = [changed(9, "veth9", "192.0.2.1"), deleted(2, "eth0", "192.0.2.1")];
+    assert_eq!(after(&moved), None);
+    let [changed, deleted_first] = moved;
+    let lost = [changed, deleted_first, deleted(9, "veth9", "192.0.2.1")];
+    assert_eq!(after(&lost), recheck([Changed::NodeAddresses]));
+}
+
+/// A notification of a change.
+fn change(family: u8, table: &str, chain: Option<&str>) -> RulesEvent<Notification> {
+    RulesEvent::Notification(Notification::Change(Change::new(family, table, chain)))
+}
+
+fn generation() -> RulesEvent<Notification> {
+    RulesEvent::Notification(Notification::Generation(Generation::new(5)))
+}
+
+#[test]
+fn a_transaction_that_changes_owned_or_built_in_chains_needs_the_tables_of_its_family() {
+    let relevant = [
+        change(2, "nat", Some("KUBE-SERVICES")),
+        change(2, "nat", Some("PREROUTING")),
+        change(2, "filter", Some("KUBE-FORWARD")),
+        change(2, "filter", Some("INPUT")),
+        change(2, "nat", None),
+    ];
+    for event in relevant {
+        let mut changes = changes();
+        let now = Instant::now();
+        changes.on_rules_event(&event, now);
+        assert_eq!(changes.next(), None, "the transaction has not ended");
+        changes.on_rules_event(&generation(), now);
+        let due = changes.next().unwrap();
+        assert_eq!(
+            changes.take(due),
+            recheck([Changed::Rules(Family::Ipv4)]),
+            "{event:?}"
+        );
+        assert_eq!(changes.next(), None);
+    }
+    let irrelevant = [
+        change(2, "nat", Some("CNI-HOSTPORT-DNAT")),
+        change(2, "mangle", Some("PREROUTING")),
+        change(2, "filter", Some("KUBE-SERVICES")),
+        change(2, "kube-proxy", None),
+        change(1, "nat", Some("KUBE-SERVICES")),
+    ];
+    let mut changes = changes();
+    for event in irrelevant {
+        changes.on_rules_event(&event, Instant::now());
+        changes.on_rules_event(&generation(), Instant::now());
+        assert_eq!(changes.next(), None, "{event:?}");
+    }
+    changes.on_rules_event(&change(10, "nat", None), Instant::now());
+    changes.on_rules_event(&generation(), Instant::now());
+    let due = changes.next().unwrap();
+    assert_eq!(changes.take(due), recheck([Changed::Rules(Family::Ipv6)]));
+}
+
+#[test]
+fn every_chain_of_a_table_that_is_watched_as_a_whole_is_relevant() {
+    let options = WatchOptions::new([(Family::Ipv4, RulesSource::Events)]);
+    let tables = vec![WatchedTable::new("kube-proxy")];
+    let mut changes = Changes::new(None, tables, &options);
+    let now = Instant::now();
+    changes.set_rules_events(true, now);
+    for event in [
+        change(2, "nat", None),
+        change(2, "nat", Some("services")),
+        change(10, "kube-proxy", None),
+    ] {
+        changes.on_rules_event(&event, now);
+        changes.on_rules_event(&generation(), now);
+        assert_eq!(changes.next(), None, "{event:?}");
+    }
+    let mut now = now;
+    for chain in [None, Some("services")] {
+        changes.on_rules_event(&change(2, "kube-proxy", chain), now);
+        changes.on_rules_event(&generation(), now);
+        now = changes.next().unwrap();
+        assert_eq!(
+            changes.take(now),
+            recheck([Changed::Rules(Family::Ipv4)]),
+            "{chain:?}"
+        );
+    }
+}
+
+#[test]
+fn lost_notifications_need_all_tables() {
+    let mut changes = changes();
+    changes.on_rules_event(&RulesEvent::Overrun, Instant::now());
+    let due = changes.next().unwrap();
+    let all = Family::ALL.map(Changed::Rules);
+    assert_eq!(changes.take(due), recheck(all));
+}
+
+#[test]
+fn tables_that_change_all_the_time_are_read_at_most_every_ten_seconds() {
+    let mut changes = changes();
+    let start = Instant::now();
+    let mut now = start;
+    let mut readings = 0;
+    while now < start + Duration::from_secs(600) {
+        changes.on_rules_event(&change(2, "nat", Some("OUTPUT")), now);
+        changes.on_rules_event(&generation(), now);
+        if changes.take(now).is_some() {
+            readings += 1;
+        }
+        now += SPACING / 10;
+    }
+    // 10 in a row, then one for each 10 seconds.
+    assert_eq!(readings, 69);
+}
+
+#[test]
+fn legacy_tables_are_read_at_intervals() {
+    let interval = Duration::from_secs(5);
+    let sources = [
+        (Family::Ipv4, RulesSource::Checks),
+        (Family::Ipv6, RulesSource::Events),
+    ];
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), tables(), &WatchOptions::new(sources));
+    let now = Instant::now();
+    changes.set_rules_events(true, now);
+    for number in 1..4 {
+        let due = now + interval * number;
+        assert_eq!(changes.next(), Some(due));
+        assert_eq!(changes.take(due - SETTLE), None);
+        assert_eq!(changes.take(due), recheck([Changed::Rules(Family::Ipv4)]));
+    }
+    // Without notifications, the other family too.
+    changes.set_rules_events(false, now);
+    assert_eq!(
+        changes.take(now + interval),
+        recheck(Family::ALL.map(Changed::Rules))
+    );
+    changes.set_rules_events(true, now);
+    assert_eq!(
+        changes.take(now + interval),
+        recheck([Changed::Rules(Family::Ipv4)])
+    );
+    let options = WatchOptions::new(sources).with_check_interval(Duration::ZERO);
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), tables(), &options);
+    changes.set_rules_events(false, now);
+    assert_eq!(changes.next(), None);
+}
+
+#[test]
+fn after_lost_events_of_links_everything_is_read_once() {
+    let mut changes = changes();
+    let now = Instant::now();
+    let removed = LinkEvent::AddressDeleted(address(7, "kube-ipvs0", "10.96.0.1"));
+    changes.on_link_event(&removed, now);
+    changes.on_rules_event(&RulesEvent::Overrun, now);
+    changes.start(&Snapshot::default());
+    changes.request_resync(now);
+    let due = changes.next().unwrap();
+    assert_eq!(changes.take(due), Some(WatchEvent::Resync));
+    assert_eq!(changes.next(), None);
+}

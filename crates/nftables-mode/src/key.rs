@@ -1,0 +1,97 @@
+//! The identity of what one operation of nftables mode changes.
+
+use std::fmt;
+
+use kernlink_engine::data_path::Class;
+use kernlink_services::{Family, FrontendKey, ObjectName};
+
+use crate::elements::Shared;
+
+/// What one operation changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Key {
+    /// A sysctl, by name.
+    Sysctl(Box<str>),
+    /// The table of a family: its chains, its rules, and its sets without their elements.
+    Table(Family),
+    /// The switch of a family from one table to the one that replaces it.
+    Switch(Family),
+    /// The ownership of the table of a family: no other program can change it while this one has it.
+    Owner(Family),
+    /// The rules of a family for session affinity with a timeout in seconds.
+    Affinity(Family, u32),
+    /// The elements of a Service in a family.
+    Service(Family, ObjectName),
+    /// The elements of a frontend that no Service has and that this process did not write.
+    Frontend(FrontendKey),
+    /// An element that Services have in common, and that none has any more.
+    Shared(Family, Shared),
+    /// A table that is not needed any more: of an earlier process, or of kube-proxy's nftables mode.
+    OldTable(Family, Box<str>),
+    /// The stale UDP flows of a family.
+    Flows(Family),
+    /// The addresses of the node.
+    NodeAddresses,
+}
+
+impl Key {
+    pub(crate) fn family(&self) -> Option<Family> {
+        match self {
+            Key::Sysctl(_) | Key::NodeAddresses => None,
+            Key::Table(family)
+            | Key::Switch(family)
+            | Key::Service(family, _)
+            | Key::Shared(family, _)
+            | Key::Owner(family)
+            | Key::Affinity(family, _)
+            | Key::OldTable(family, _)
+            | Key::Flows(family) => Some(*family),
+            Key::Frontend(key) => Some(key.family()),
+        }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        let (kind, is_shared) = match self {
+            Key::Sysctl(_) => ("sysctl", false),
+            Key::Table(_) => ("table", true),
+            Key::Switch(_) => ("switch", true),
+            Key::Service(..) => ("service", false),
+            Key::Frontend(_) => ("withdrawn_frontend", false),
+            Key::Shared(..) => ("withdrawn_element", false),
+            Key::Owner(_) => ("owner", false),
+            Key::Affinity(..) => ("affinity_rules", false),
+            Key::OldTable(..) => ("old_table", false),
+            Key::Flows(_) => ("flows", false),
+            Key::NodeAddresses => ("node_addresses", false),
+        };
+        Class {
+            kind,
+            family: self.family(),
+            is_shared,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Sysctl(name) => write!(f, "sysctl {name}"),
+            Key::Table(family) => write!(f, "{family} table"),
+            Key::Switch(family) => write!(f, "switch of the {family} table"),
+            Key::Service(family, name) => write!(f, "{family} elements of Service {name}"),
+            Key::Frontend(key) => write!(f, "elements of frontend {key}"),
+            Key::Shared(family, element) => write!(f, "{family} element {element}"),
+            Key::Owner(family) => write!(f, "ownership of the {family} table"),
+            Key::Affinity(family, timeout) => {
+                write!(
+                    f,
+                    "{family} rules for session affinity with a timeout of {timeout} s"
+                )
+            }
+            Key::OldTable(family, name) => write!(f, "{family} table {name}"),
+            Key::Flows(family) => write!(f, "stale {family} UDP flows"),
+            Key::NodeAddresses => f.write_str("addresses of the node"),
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! Reads the kernel: tables, elements, addresses and sysctls.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kernlink_base::ErrorChain;
+use kernlink_engine::overlap::join;
+use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
+use kernlink_host::flows::{Reading, read_flows};
+use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
+use kernlink_nftables::{
+    Chain, Element, Elements, Error as TableError, Expression, Nftables, Policy, Rule, Set, SetFlags,
+    TableFlags, TableKey, Value,
+};
+use kernlink_services::{Event, Family, FrontendKey};
+
+use crate::class;
+use crate::elements::{Item, read_frontend, read_pool};
+use crate::error::Error;
+use crate::kernel::Kernel;
+use crate::key::Key;
+use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
+use crate::rules::{Parameters, RENEWAL, Skeleton, renewal, timeout_of};
+use crate::state::{Candidates, FoundTable, OldTable, ReadElements, State};
+
+/// A table with more elements is not read: the time that the kernel needs grows with the square of their number. Another one is filled instead,
+/// and replaces it.
+const MOST_READ: usize = 150_000;
+
+/// The chains, rules and sets of a table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Content {
+    chains: Vec<Chain>,
+    rules: Vec<Rule>,
+    sets: Vec<Set>,
+    /// Whether it has elements that this crate never adds, or more than are read.
+    is_replaced: bool,
+}
+
+/// The rules of a table for session affinity.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Affinities {
+    /// Whether it has the rules that all timeouts have in common.
+    pub(crate) has_rules: bool,
+    pub(crate) timeouts: BTreeSet<u32>,
+}
+
+impl Content {
+    /// The rules for session affinity, if everything else is as it should be.
+    pub(crate) fn compare(&self, table: &TableKey, parameters: &Parameters) -> Option<Affinities> {
+        if self.is_replaced {
+            return None;
+        }
+        let skeleton = Skeleton::new(table, parameters);
+        let mut rules = by_chain(&self.rules);
+        let timeouts = self.timeouts(&rules, table, parameters)?;
+        rules.remove(RENEWAL);
+        let has_rules = self.chains.iter().any(|chain| *chain.key.name == *RENEWAL);
+        if !timeouts.is_empty() && !has_rules {
+            return None;
+        }
+        let parts = [&skeleton.inner, &skeleton.base, &skeleton.affinity];
+        let parts = parts.into_iter().take(if has_rules { 3 } else { 2 });
+        let mut chains: BTreeMap<&str, &Chain> = BTreeMap::new();
+        let mut expected: Vec<Rule> = Vec::new();
+        for part in parts {
+            chains.extend(part.chains.iter().map(|chain| (&*chain.key.name, chain)));
+            expected.extend(part.rules.iter().cloned());
+        }
+        let are_chains_equal = self.chains.len() == chains.len()
+            && self.chains.iter().all(|chain| {
+                let known = chains.get(&*chain.key.name);
+                known.is_some_and(|known| is_same_chain(known, chain))
+            });
+        let expected = by_chain(&expected);
+        let are_rules_equal = expected.len() == rules.len()
+            && expected.iter().all(|(chain, expected)| {
+                let rules = rules.get(chain);
+                rules.is_some_and(|rules| {
+                    rules.len() == expected.len()
+                        && rules
+                            .iter()
+                            .zip(expected)
+                            .all(|(rule, expected)| is_same_rule(rule, expected))
+                })
+            });
+        let are_sets_equal = self.sets.len() == SetName::ALL.len()
+            && self.sets.iter().all(|set| {
+                let name = SetName::named(&set.key.name);
+                name.is_some_and(|name| is_same_set(&name.set(table, parameters.family), set))
+            });
+        (are_chains_equal && are_rules_equal && are_sets_equal).then_some(Affinities { has_rules, timeouts })
+    }
+
+    /// The timeouts for which there are rules. `None`: there is another rule in their chain.
+    fn timeouts(
+        &self,
+        rules: &HashMap<&str, Vec<&Rule>>,
+        table: &TableKey,
+        parameters: &Parameters,
+    ) -> Option<BTreeSet<u32>> {
+        let mut timeouts = BTreeSet::new();
+        for rule in rules.get(RENEWAL).into_iter().flatten() {
+            let timeout = timeout_of(rule)?;
+            let is_known = is_same_rule(rule, &renewal(table, parameters, timeout));
+            if !is_known || !timeouts.insert(timeout) {
+                return None;
+            }
+        }
+        Some(timeouts)
+    }
+}
+
+fn by_chain(rules: &[Rule]) -> HashMap<&str, Vec<&Rule>> {
+    let mut chains: HashMap<&str, Vec<&Rule>> = HashMap::new();
+    for rule in rules {
+        chains.entry(&rule.chain.name).or_default().push(rule);
+    }
+    chains
+}
+
+fn is_same_chain(known: &Chain, chain: &Chain) -> bool {
+    match (&known.base, &chain.base) {
+        (None, None) => true,
+        (Some(known), Some(base)) => {
+            known.hook == base.hook
+                && known.priority == base.priority
+                && known.chain_type == base.chain_type
+                && base.policy.is_none_or(|policy| policy == Policy::Accept)
+        }
+        _ => false,
+    }
+}
+
+fn is_same_rule(rule: &Rule, expected: &Rule) -> bool {
+    rule.comment() == expected.comment()
+        && rule.expressions.len() == expected.expressions.len()
+        && rule
+            .expressions
+            .iter()
+            .zip(&expected.expressions)
+            .all(|(a, b)| is_same_expression(a, b))
+}
+
+fn is_same_expression(expression: &Expression, expected: &Expression) -> bool {
+    match (expression, expected) {
+        // The kernel returns the last address and port, which are the first ones, and that both are given.
+        (Expression::Nat(nat), Expression::Nat(expected)) => {
+            (nat.kind, nat.family, nat.address, nat.port)
+                == (expected.kind, expected.family, expected.address, expected.port)
+                && nat.last_address.is_none_or(|last| nat.address == Some(last))
+                && nat.last_port.is_none_or(|last| nat.port == Some(last))
+        }
+        _ => expression == expected,
+    }
+}
+
+fn is_same_set(known: &Set, set: &Set) -> bool {
+    let of = |set: &Set| {
+        (
+            set.key_types,
+            set.key_length,
+            set.data,
+            set.timeout,
+            set.flags & !SetFlags::CONCAT,
+        )
+    };
+    of(known) == of(set) && known.size.is_none_or(|size| set.size == Some(size))
+}
+
+/// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
+pub(crate) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+    observe_addresses(state, kernel)?;
+    for family in &mut state.families {
+        family.needs_listing = false;
+    }
+    let events = observe_sysctls(state, kernel);
+    state.events.replace(&events);
+    Ok(events)
+}
+
+/// Reads the addresses of the node's interfaces.
+pub(crate) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
+    state.interfaces = node_addresses(&mut *kernel.links)?;
+    Ok(())
+}
+
+fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
+    let mut events = Vec::new();
+    state.configure_sysctls(processors());
+    let names: BTreeSet<Box<str>> = state
+        .sysctls
+        .iter_desired()
+        .map(|(name, _)| name.clone())
+        .collect();
+    let mut values = Vec::new();
+    for name in names {
+        match kernel.sysctls.read(&name) {
+            Ok(value) => values.extend(value.map(|value| (name, value.into()))),
+            Err(error) => {
+                events.push(unreadable_sysctl(&error));
+                if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() {
+                    // Only root may read it; the size of the connection table is then not changed.
+                    if let Some(value) = state.sysctls.desired(&name).cloned() {
+                        values.push((name, value));
+                    }
+                }
+            }
+        }
+    }
+    state.sysctls.observe_all(values);
+    events
+}
+
+fn observe_sysctl(state: &mut State, kernel: &mut Kernel, name: &str) {
+    match kernel.sysctls.read(name) {
+        Ok(value) => state.sysctls.observe(name.into(), value.map(Into::into)),
+        Err(error) => {
+            state.sysctls.observe(name.into(), None);
+            state.events.add([unreadable_sysctl(&error)]);
+        }
+    }
+}
+
+fn unreadable_sysctl(error: &SysctlError) -> Event {
+    Event::host(SYSCTL_UNREADABLE, ErrorChain(error).to_string())
+}
+
+/// Reads the tables of these families, and at the first listing the UDP flows, all at the same time.
+///
+/// An earlier process may have ended between a change and the deletion of the flows that it made stale. If the flows cannot be read, the
+/// next listing tries again.
+pub(crate) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
+    let needs_flows = state.flows.tracked.reading() != Reading::Done;
+    let Kernel {
+        tables, conntrack, ..
+    } = kernel;
+    let (events, flows) = join(
+        || {
+            let events = families
+                .iter()
+                .filter_map(|family| observe_family(state, &mut **tables, *family));
+            events.collect::<Vec<Event>>()
+        },
+        || needs_flows.then(|| read_flows(&mut **conntrack, |_| true)),
+    );
+    let recorded = flows.and_then(|flows| state.flows.tracked.record_reading(flows));
+    let mut events: Vec<Event> = events.into_iter().chain(recorded).collect();
+    events.dedup();
+    state.events.returned(&events);
+    events
+}
+
+/// Reads the tables of a family. Returns an event if they cannot be read: what is recorded stays in use, and a process that did not read them
+/// before changes nothing.
+pub(crate) fn observe_family(state: &mut State, tables: &mut dyn Nftables, family: Family) -> Option<Event> {
+    match read_family(state, tables, family) {
+        Ok(read) => {
+            state.readings.succeed(family);
+            let of_family = state.family_mut(family);
+            of_family.old = read.old;
+            of_family.found = read.found;
+            of_family.has_found = true;
+            let mut last_pool = 0;
+            if let Some(mut elements) = read.elements {
+                of_family.pools = std::mem::take(&mut elements.pools);
+                last_pool = of_family.pools.values().copied().max().unwrap_or_default();
+                of_family.observe_all(elements);
+            }
+            of_family.is_read = true;
+            state.reserve_pools(last_pool);
+            None
+        }
+        Err(error) => {
+            state.readings.fail(family, state.now);
+            let text = format!("the {family} tables of nftables mode: {}", ErrorChain(&error));
+            Some(Event::host(RULES_UNREADABLE, text))
+        }
+    }
+}
+
+/// The tables of a family as they were read.
+struct Read {
+    old: Vec<OldTable>,
+    found: Vec<FoundTable>,
+    /// `None`: those that are recorded did not change.
+    elements: Option<ReadElements>,
+}
+
+fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Result<Read, TableError> {
+    let mut read = Read {
+        old: Vec::new(),
+        found: Vec::new(),
+        elements: None,
+    };
+    let recorded = state.family(family).table.as_ref();
+    for table in tables.tables(Some(family.into()))? {
+        let slot = Slot::ALL.into_iter().find(|slot| slot.table(family) == table.key);
+        let Some(slot) = slot else {
+            if *table.key.name == *KUBE_PROXY_TABLE {
+                read.old.push(OldTable {
+                    key: table.key,
+                    is_hooked: true,
+                });
+            }
+            continue;
+        };
+        let mut content = Content {
+            chains: tables.chains(&table.key)?,
+            rules: tables.rules(&table.key, None)?,
+            sets: tables.sets(&table.key)?,
+            is_replaced: false,
+        };
+        let is_hooked = content.chains.iter().any(|chain| chain.base.is_some());
+        let recorded = recorded.filter(|recorded| recorded.slot == slot && recorded.is_hooked);
+        let has_owner = table.flags.contains(TableFlags::OWNER);
+        let is_own = recorded.is_some_and(|recorded| recorded.is_own);
+        // No other program can have changed it, or it has too many elements.
+        let is_known = recorded.is_some_and(|recorded| recorded.is_owned) && has_owner
+            || is_own && state.family(family).totals.elements > MOST_READ;
+        if is_hooked && !is_known && read.elements.is_none() {
+            let mut elements = ReadElements::default();
+            let is_read = read_elements(tables, family, &content.sets, &mut elements)?;
+            content.is_replaced = elements.has_others || !is_read && !is_own;
+            // What this process wrote stays recorded if it cannot be read.
+            if is_read || !is_own {
+                read.elements = Some(elements);
+            }
+        }
+        read.found.push(FoundTable {
+            slot,
+            is_hooked,
+            is_own,
+            is_owned: is_own && has_owner,
+            is_ownerless: table.flags.contains(TableFlags::PERSIST)
+                && !table.flags.contains(TableFlags::OWNER),
+            content,
+        });
+    }
+    Ok(read)
+}
+
+/// Reads the elements of a table. Returns false if there are too many, or others change while they are read.
+fn read_elements(
+    tables: &mut dyn Nftables,
+    family: Family,
+    sets: &[Set],
+    read: &mut ReadElements,
+) -> Result<bool, TableError> {
+    let find = |name: SetName| sets.iter().find(|set| *set.key.name == *name.text());
+    // The numbers of service ports with session affinity are needed in any case: clients have them.
+    if let Some(pools) = find(SetName::AffinityPools) {
+        let elements = match tables.list_elements(&pools.key) {
+            Err(TableError::Interrupted { .. }) => return Ok(false),
+            elements => elements?,
+        };
+        for element in elements {
+            let item = Item::read(SetName::AffinityPools, &element);
+            read.pools.extend(pool_of(family, &item));
+        }
+    }
+    let count: Option<usize> = sets.iter().map(|set| set.count.map(|count| count as usize)).sum();
+    if count.is_some_and(|count| count > MOST_READ) {
+        return Ok(false);
+    }
+    // The frontends first: their classes are about the number of endpoints, which old kernels do not return.
+    let first = [SetName::Frontends, SetName::ShortCircuits];
+    let others = SetName::ALL.into_iter().filter(|name| !first.contains(name));
+    let mut expected = 0;
+    for name in first.into_iter().chain(others) {
+        if name == SetName::AffinityClients {
+            continue;
+        }
+        let Some(set) = find(name) else { continue };
+        if expected > MOST_READ {
+            return Ok(false);
+        }
+        let elements = match tables.list_elements(&set.key) {
+            // Others change tables all the time.
+            Err(TableError::Interrupted { .. }) => return Ok(false),
+            elements => elements?,
+        };
+        for element in &elements {
+            let item = Item::read(name, element);
+            if first.contains(&name) {
+                expected += item.value.as_ref().map_or(0, class::most_endpoints);
+            }
+            read.add(family, item);
+        }
+    }
+    Ok(true)
+}
+
+/// The frontend and the number of its service port.
+fn pool_of(family: Family, item: &Item) -> Option<(FrontendKey, u32)> {
+    let (key, _) = read_frontend(family, &item.key)?;
+    Some((key, read_pool(item.value.as_ref()?)?))
+}
+
+/// Reads single objects again.
+pub(crate) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+    reread(state, kernel, keys).map(|_| ())
+}
+
+/// Reads single objects again, and makes those dirty that differ from the recorded ones. Returns those that are repaired by another table.
+pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+    let changed = reread(state, kernel, keys)?;
+    for key in &changed {
+        state.set_dirty(key);
+    }
+    // A Service is repaired by itself: a listing of many elements takes too long.
+    Ok(changed
+        .into_iter()
+        .filter(|key| matches!(key, Key::Table(_)))
+        .collect())
+}
+
+/// Reads single objects again. Returns those that differ from the recorded ones.
+fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+    let mut changed = Vec::new();
+    let mut families: BTreeSet<Family> = BTreeSet::new();
+    let mut elements: BTreeMap<Family, Vec<&Key>> = BTreeMap::new();
+    for key in keys {
+        match key {
+            Key::Sysctl(name) => observe_sysctl(state, kernel, name),
+            Key::NodeAddresses => observe_addresses(state, kernel)?,
+            // A pass is repeated as it was.
+            Key::Flows(_) => {}
+            Key::Table(family)
+            | Key::Owner(family)
+            | Key::Affinity(family, _)
+            | Key::Switch(family)
+            | Key::OldTable(family, _) => _ = families.insert(*family),
+            Key::Service(family, _) | Key::Shared(family, _) => {
+                elements.entry(*family).or_default().push(key)
+            }
+            Key::Frontend(frontend) => elements.entry(frontend.family()).or_default().push(key),
+        }
+    }
+    for family in families {
+        let event = observe_family(state, &mut *kernel.tables, family);
+        state.events.add(event);
+        elements.remove(&family);
+        let parameters = state.parameters(family);
+        let of_family = state.family(family);
+        let table = of_family.table.as_ref();
+        let is_same = table.is_some_and(|table| {
+            let mut found = of_family.found.iter().filter(|found| found.slot == table.slot);
+            let content = found.next().map(|found| &found.content);
+            content.is_some_and(|content| content.compare(&table.slot.table(family), &parameters).is_some())
+        });
+        if !is_same {
+            changed.push(Key::Table(family));
+        }
+    }
+    for (family, keys) in elements {
+        changed.extend(reread_elements(state, kernel, family, &keys)?);
+    }
+    Ok(changed)
+}
+
+fn reread_elements(
+    state: &mut State,
+    kernel: &mut Kernel,
+    family: Family,
+    keys: &[&Key],
+) -> Result<Vec<Key>, Error> {
+    let Some(table) = state
+        .family(family)
+        .table
+        .as_ref()
+        .map(|table| table.slot.table(family))
+    else {
+        return Ok(Vec::new());
+    };
+    let mut changed = Vec::new();
+    for key in keys {
+        let Candidates { frontends, shared } = state.family(family).candidates(key, state.ports());
+        let mut sets: BTreeMap<SetName, BTreeSet<Value>> = BTreeMap::new();
+        let items = frontends
+            .values()
+            .flatten()
+            .map(|item| (item.set, item.key.clone()));
+        let of_shared = shared
+            .iter()
+            .map(|element| element.item())
+            .map(|item| (item.set, item.key));
+        for (set, key) in items.chain(of_shared) {
+            sets.entry(set).or_default().insert(key);
+        }
+        let mut read = ReadElements::default();
+        for (set, keys) in sets {
+            let elements = Elements::new(set.key(&table), keys.into_iter().map(Element::new));
+            match kernel.tables.find_elements(&elements) {
+                Ok(found) => {
+                    for element in found.into_iter().flatten() {
+                        read.add(family, Item::read(set, &element));
+                    }
+                }
+                // Without the table there is nothing, and a listing makes it again.
+                Err(error) if error.is_not_found() => {
+                    state.family_mut(family).needs_listing = true;
+                    return Ok(vec![Key::Table(family)]);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let of_family = state.family_mut(family);
+        let mut is_changed = false;
+        for frontend in frontends.keys() {
+            let items = read.frontends.remove(frontend).unwrap_or_default();
+            is_changed |= of_family.observe_frontend(frontend, items);
+        }
+        for element in shared {
+            let is_present = read.shared.contains(&element);
+            is_changed |= of_family.has_shared(element) != is_present;
+            of_family.observe_shared(element, is_present);
+        }
+        if is_changed {
+            changed.push((*key).clone());
+        }
+    }
+    Ok(changed)
+}

@@ -1,0 +1,245 @@
+//! Compares what is dirty and adds the steps that make the kernel equal to the desired state.
+
+mod flows;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kernlink_engine::data_path::BuilderOf;
+use kernlink_engine::plan::{Needs, Subject};
+use kernlink_host::Sysctl;
+use kernlink_services::Family;
+
+use self::flows::{Written, plan_flows};
+use crate::key::Key;
+use crate::layout::Slot;
+use crate::operation::{AddAffinity, Create, Operation, Switch, Write};
+use crate::order::Phase;
+use crate::rules::Parameters;
+use crate::state::State;
+
+type Builder<'a> = BuilderOf<'a, State>;
+type Need = kernlink_engine::plan::Need<Key>;
+
+/// Adds the steps of everything that is dirty.
+pub(crate) fn plan(state: &State, builder: &mut Builder<'_>) {
+    plan_sysctls(state, builder);
+    for family in Family::ALL {
+        let written = plan_family(state, family, builder);
+        plan_flows(state, family, written, builder);
+    }
+}
+
+fn plan_sysctls(state: &State, builder: &mut Builder<'_>) {
+    for difference in state.sysctls.differences() {
+        let (Some(value), name) = (difference.desired, difference.key) else {
+            continue;
+        };
+        if difference
+            .observed
+            .is_some_and(|observed| is_enough(name, value, observed))
+        {
+            continue;
+        }
+        let sysctl = Sysctl::new(name.clone(), value.clone());
+        let key = Key::Sysctl(name.clone());
+        builder.push(Phase::Sysctls, key, Subject::Node, sysctl, Needs::none());
+    }
+}
+
+/// Whether a sysctl need not be changed: the size of the connection table is never reduced.
+fn is_enough(name: &str, value: &str, observed: &str) -> bool {
+    if name != kernlink_host::CONNTRACK_BUCKETS {
+        return value == observed;
+    }
+    match (value.parse::<u64>(), observed.parse::<u64>()) {
+        (Ok(value), Ok(observed)) => observed >= value,
+        _ => value == observed,
+    }
+}
+
+/// What of a table the steps of a plan are for.
+struct Target {
+    slot: Slot,
+    parameters: Parameters,
+    /// The step that makes the table, if it does not exist.
+    creation: Option<Need>,
+    is_hooked: bool,
+    has_affinity: bool,
+    timeouts: std::collections::BTreeSet<u32>,
+}
+
+fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Written {
+    let of_family = state.family(family);
+    let mut written = Written::default();
+    // Without a reading it is not known what an earlier process left.
+    if !of_family.is_read {
+        return written;
+    }
+    if !of_family.is_served {
+        plan_deletions(state, family, builder);
+        return written;
+    }
+    let target = plan_table(state, family, builder);
+    let needs = |need: &Option<Need>| Needs::all(need.clone());
+    let mut affinities: BTreeMap<u32, Need> = BTreeMap::new();
+    let mut first: Option<Need> = None;
+    for timeout in of_family.timeouts.keys() {
+        if target.timeouts.contains(timeout) {
+            continue;
+        }
+        let affinity = AddAffinity {
+            slot: target.slot,
+            parameters: target.parameters.clone(),
+            timeout: *timeout,
+            is_first: !target.has_affinity && first.is_none(),
+        };
+        let needs = Needs::all(target.creation.clone().into_iter().chain(first.clone()));
+        let key = Key::Affinity(family, *timeout);
+        let step = builder.push(
+            Phase::Affinity,
+            key,
+            Subject::DataPath,
+            Operation::Affinity(Box::new(affinity)),
+            needs,
+        );
+        first.get_or_insert_with(|| step.clone());
+        affinities.insert(*timeout, step);
+    }
+    for name in of_family.dirty_services() {
+        let Some(write) = of_family.write(name, state.ports(), target.slot) else {
+            continue;
+        };
+        let affinities = timeouts(&write).filter_map(|timeout| affinities.get(&timeout));
+        let needs = Needs::all(target.creation.iter().chain(affinities).cloned());
+        let need = push_write(builder, write, Subject::Service(name.clone()), needs);
+        written.services.insert(name.clone(), need);
+    }
+    for key in &of_family.leftovers {
+        if let Some(write) = of_family.write_leftover(key, target.slot) {
+            let need = push_write(builder, write, Subject::DataPath, needs(&target.creation));
+            written.add_leftover(key, need);
+        }
+    }
+    for element in of_family.shared_leftovers() {
+        let write = Write {
+            key: Key::Shared(family, element),
+            family,
+            slot: target.slot,
+            frontends: Vec::new(),
+            added: Vec::new(),
+            deleted: vec![element],
+        };
+        push_write(builder, write, Subject::DataPath, needs(&target.creation));
+    }
+    if target.is_hooked {
+        // What is replaced with the table is gone already.
+        plan_deletions(state, family, builder);
+    } else {
+        let switch = Switch {
+            slot: target.slot,
+            parameters: target.parameters,
+            deleted: of_family
+                .old
+                .iter()
+                .map(|old| old.key.clone())
+                .filter(|key| *key != target.slot.table(family))
+                .collect(),
+        };
+        builder.push(
+            Phase::Switch,
+            Key::Switch(family),
+            Subject::DataPath,
+            Operation::Switch(Box::new(switch)),
+            needs(&target.creation),
+        );
+    }
+    written
+}
+
+fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: Needs<Key>) -> Need {
+    let key = write.key.clone();
+    builder.push(
+        Phase::Services,
+        key,
+        subject,
+        Operation::Write(Arc::new(write)),
+        needs,
+    )
+}
+
+/// The timeouts of session affinity that a write needs rules for.
+fn timeouts(write: &Write) -> impl Iterator<Item = u32> + '_ {
+    let written = write.frontends.iter().filter_map(|change| change.to.as_ref());
+    written
+        .filter_map(|written| written.spec.affinity)
+        .map(|affinity| affinity.timeout)
+}
+
+/// The table that elements are written to, with the step that makes it.
+fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Target {
+    let of_family = state.family(family);
+    if let Some(table) = &of_family.table {
+        if table.is_ownerless {
+            let own = Operation::Own(family, table.slot);
+            builder.push(
+                Phase::Tables,
+                Key::Owner(family),
+                Subject::DataPath,
+                own,
+                Needs::none(),
+            );
+        }
+        return Target {
+            slot: table.slot,
+            parameters: table.parameters.clone(),
+            creation: None,
+            is_hooked: table.is_hooked,
+            has_affinity: table.has_affinity,
+            timeouts: table.timeouts.clone(),
+        };
+    }
+    let parameters = state.parameters(family);
+    let serves = |slot: Slot| {
+        let table = slot.table(family);
+        of_family.old.iter().any(|old| old.key == table && old.is_hooked)
+    };
+    let slot = if serves(Slot::First) {
+        Slot::Second
+    } else {
+        Slot::First
+    };
+    let table = slot.table(family);
+    let create = Create {
+        slot,
+        parameters: parameters.clone(),
+        replaces: of_family.old.iter().any(|old| old.key == table),
+        // Nothing serves yet.
+        has_base_chains: !of_family.old.iter().any(|old| old.is_hooked),
+    };
+    let is_hooked = create.has_base_chains;
+    let creation = builder.push(
+        Phase::Tables,
+        Key::Table(family),
+        Subject::DataPath,
+        Operation::Create(Box::new(create)),
+        Needs::none(),
+    );
+    Target {
+        slot,
+        parameters,
+        creation: Some(creation),
+        is_hooked,
+        has_affinity: false,
+        timeouts: Default::default(),
+    }
+}
+
+/// The tables that are not needed any more.
+fn plan_deletions(state: &State, family: Family, builder: &mut Builder<'_>) {
+    for old in &state.family(family).old {
+        let key = Key::OldTable(family, old.key.name.clone());
+        let operation = Operation::DeleteTable(old.key.clone());
+        builder.push(Phase::Switch, key, Subject::DataPath, operation, Needs::none());
+    }
+}

@@ -1,0 +1,341 @@
+//! nftables mode on a node that it does not serve any more: the tables of kernlink, and those of kube-proxy's nftables mode.
+//!
+//! The tables translate new connections, before or after those of another mode. A frontend that the serving mode does not serve yet keeps its
+//! elements; with the last one the tables are deleted. Established connections continue without them: connection tracking translates
+//! their packets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
+use std::time::Instant;
+
+use ipnet::IpNet;
+use kernlink_base::ErrorChain;
+use kernlink_engine::data_path::Class;
+use kernlink_engine::retire::{
+    Kept, Leftovers, Removed, Retire, Retired, RetiredOutcome, RetiredStep, Round, Unserved,
+};
+use kernlink_nftables::{Commands, Element, Elements, Error, ItemKey, Nftables, Operation, Set, TableKey};
+use kernlink_services::{Family, FrontendKey, Protocol};
+
+use crate::elements::read_frontend;
+use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
+use crate::ranges;
+
+/// The most elements that are deleted by one transaction.
+const MOST_ELEMENTS: usize = 4_000;
+
+/// The maps of kube-proxy's table whose keys are frontends.
+const KUBE_PROXY_SETS: [&str; 3] = ["service-ips", "no-endpoint-services", "firewall-ips"];
+/// Those whose keys are protocol and port.
+const KUBE_PROXY_NODE_PORTS: [&str; 2] = ["service-nodeports", "no-endpoint-nodeports"];
+
+/// Finds and removes what nftables mode left: its tables, and those of kube-proxy's nftables mode.
+pub struct Retiring(Box<dyn Nftables>);
+
+impl Retiring {
+    /// Through these tables.
+    #[must_use]
+    pub fn new(tables: Box<dyn Nftables>) -> Self {
+        Self(tables)
+    }
+
+    /// The tables that exist, and why those of a family could not be read.
+    fn tables(&mut self) -> (Vec<(Family, TableKey)>, Vec<String>) {
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        for family in Family::ALL {
+            match self.0.tables(Some(family.into())) {
+                Ok(tables) => {
+                    let tables = tables.into_iter().map(|table| table.key);
+                    let owned = tables.filter(|table| is_owned(family, table));
+                    found.extend(owned.map(|table| (family, table)));
+                }
+                // Without nf_tables there is no table.
+                Err(error) if error.is_unsupported() => {}
+                Err(error) => problems.push(text(&error)),
+            }
+        }
+        (found, problems)
+    }
+
+    /// Executes operations as one step, if requested.
+    fn step(
+        &mut self,
+        round: &Round<'_>,
+        family: Family,
+        operations: &[Operation],
+        sets: Vec<Set>,
+    ) -> RetiredStep {
+        let outcome = if round.executes {
+            match self.0.apply(operations) {
+                Ok(()) => RetiredOutcome::Done,
+                // Another program was faster.
+                Err(error) if error.is_not_found() => RetiredOutcome::Done,
+                Err(error) => RetiredOutcome::Failed(text(&error)),
+            }
+        } else {
+            RetiredOutcome::Planned
+        };
+        let commands = Commands::new(operations).with_sets(sets).to_string();
+        RetiredStep {
+            class: Class {
+                kind: "leftovers",
+                family: Some(family),
+                is_shared: false,
+            },
+            command: format!("nft -f - <<END\n{commands}END"),
+            outcome,
+        }
+    }
+
+    /// What is to be deleted of a table while some of its frontends stay. `None`: nothing of it stays.
+    fn remaining(
+        &mut self,
+        family: Family,
+        table: &TableKey,
+        round: &Round<'_>,
+    ) -> Result<Option<Remaining>, Error> {
+        if round.unserved.keys().all(|key| key.family() != family) {
+            return Ok(None);
+        }
+        let sets = self.0.sets(table)?;
+        let is_kube_proxy = *table.name == *KUBE_PROXY_TABLE;
+        let mut contents: Vec<(Set, Vec<Element>)> = Vec::new();
+        for set in sets {
+            let name = &*set.key.name;
+            let is_of_frontends = if is_kube_proxy {
+                KUBE_PROXY_SETS.contains(&name) || KUBE_PROXY_NODE_PORTS.contains(&name)
+            } else {
+                SetName::named(name).is_some_and(SetName::is_of_frontends)
+            };
+            if is_of_frontends {
+                let elements = self.0.list_elements(&set.key)?;
+                contents.push((set, elements));
+            }
+        }
+        let mut remaining = Remaining::default();
+        let admitted = admitted(family, &contents, is_kube_proxy);
+        let (mut serving, mut node_ports) = (BTreeSet::new(), BTreeSet::new());
+        for (set, elements) in contents
+            .iter()
+            .filter(|(set, _)| SERVING.contains(&&*set.key.name))
+        {
+            for owner in elements.iter().filter_map(|element| owner(family, set, element)) {
+                match owner {
+                    Owner::Frontend(frontend) => _ = serving.insert(frontend),
+                    Owner::NodePort(protocol, port) => _ = node_ports.insert((protocol, port)),
+                }
+            }
+        }
+        for (key, unserved) in round.unserved {
+            let is_here = serving.contains(key) || node_ports.contains(&(key.protocol, key.port));
+            if key.family() == family && is_here && !is_restricted(unserved, admitted.get(key)) {
+                remaining.held.insert(*key);
+            }
+        }
+        if remaining.held.is_empty() {
+            return Ok(None);
+        }
+        for (set, elements) in contents {
+            let is_held = |element: &Element| {
+                owner(family, &set, element).is_some_and(|owner| match owner {
+                    Owner::Frontend(frontend) => remaining.held.contains(&frontend),
+                    Owner::NodePort(..) => remaining.held.iter().any(|held| owner.is_of(held)),
+                })
+            };
+            let deleted: Vec<Element> = elements
+                .iter()
+                .filter(|element| !is_held(element))
+                .map(Element::key_only)
+                .collect();
+            remaining.deleted.push((set, deleted));
+        }
+        Ok(Some(remaining))
+    }
+}
+
+/// The sets whose elements lead to endpoints.
+const SERVING: [&str; 3] = ["frontends", KUBE_PROXY_SETS[0], KUBE_PROXY_NODE_PORTS[0]];
+
+/// What of a table stays, and what is deleted.
+#[derive(Default)]
+struct Remaining {
+    held: BTreeSet<FrontendKey>,
+    deleted: Vec<(Set, Vec<Element>)>,
+}
+
+/// What an element belongs to.
+enum Owner {
+    Frontend(FrontendKey),
+    NodePort(Protocol, u16),
+}
+
+impl Owner {
+    fn is_of(&self, key: &FrontendKey) -> bool {
+        match self {
+            Owner::Frontend(frontend) => frontend == key,
+            Owner::NodePort(protocol, port) => (*protocol, *port) == (key.protocol, key.port),
+        }
+    }
+}
+
+fn owner(family: Family, set: &Set, element: &Element) -> Option<Owner> {
+    if KUBE_PROXY_NODE_PORTS.contains(&&*set.key.name) {
+        let [protocol, _, _, _, high, low, ..] = element.key.as_bytes() else {
+            return None;
+        };
+        let protocol = crate::elements::protocol_of(*protocol)?;
+        return Some(Owner::NodePort(protocol, u16::from_be_bytes([*high, *low])));
+    }
+    read_frontend(family, &element.key).map(|(key, _)| Owner::Frontend(key))
+}
+
+/// The source ranges of the restricted frontends, as far as they are known.
+fn admitted(
+    family: Family,
+    contents: &[(Set, Vec<Element>)],
+    is_kube_proxy: bool,
+) -> BTreeMap<FrontendKey, Option<Vec<IpNet>>> {
+    let mut admitted: BTreeMap<FrontendKey, Option<Vec<IpNet>>> = BTreeMap::new();
+    for (set, elements) in contents {
+        for element in elements {
+            let Some((key, rest)) = read_frontend(family, &element.key) else {
+                continue;
+            };
+            match SetName::named(&set.key.name).filter(|_| !is_kube_proxy) {
+                Some(SetName::RestrictedFrontends) => {
+                    _ = admitted.entry(key).or_insert_with(|| Some(Vec::new()))
+                }
+                Some(SetName::AllowedSources) => {
+                    if let Some(ranges) = admitted.entry(key).or_insert_with(|| Some(Vec::new())) {
+                        ranges.extend(ranges::read(rest));
+                    }
+                }
+                // The ranges are in the rules of a chain.
+                None if *set.key.name == *KUBE_PROXY_SETS[2] => _ = admitted.insert(key, None),
+                _ => {}
+            }
+        }
+    }
+    admitted
+}
+
+/// Whether a frontend must not stay: a client would be admitted that its present ranges do not admit.
+fn is_restricted(unserved: &Unserved, admitted: Option<&Option<Vec<IpNet>>>) -> bool {
+    if unserved.source_ranges.is_empty() {
+        return false;
+    }
+    match admitted {
+        Some(Some(ranges)) => !ranges.iter().all(|range| {
+            let is_host = range.prefix_len() == range.max_prefix_len();
+            // The frontend itself, for packets from the node.
+            is_host
+                || unserved
+                    .source_ranges
+                    .iter()
+                    .any(|present| present.contains(range))
+        }),
+        _ => true,
+    }
+}
+
+/// Whether a table is of nftables mode, of kernlink or of kube-proxy.
+fn is_owned(family: Family, table: &TableKey) -> bool {
+    *table.name == *KUBE_PROXY_TABLE || Slot::ALL.into_iter().any(|slot| slot.table(family) == *table)
+}
+
+fn text(error: &Error) -> String {
+    ErrorChain(error).to_string()
+}
+
+impl fmt::Debug for Retiring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retiring").finish_non_exhaustive()
+    }
+}
+
+impl Retire for Retiring {
+    fn mode(&self) -> &'static str {
+        "nftables mode"
+    }
+
+    fn is_read_again(&self) -> bool {
+        true
+    }
+
+    fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
+        let (tables, problems) = self.tables();
+        match problems.into_iter().next() {
+            Some(problem) => Err(problem),
+            None => Ok(!tables.is_empty()),
+        }
+    }
+
+    fn is_serving(&mut self) -> Result<bool, String> {
+        let (tables, problems) = self.tables();
+        for (_, table) in tables {
+            let chains = self.0.chains(&table).map_err(|error| text(&error))?;
+            if chains.iter().any(|chain| chain.base.is_some()) {
+                return Ok(true);
+            }
+        }
+        problems.into_iter().next().map_or(Ok(false), Err)
+    }
+
+    fn retire(&mut self, round: &Round<'_>) -> Retired {
+        let mut retired = Retired::default();
+        let (tables, problems) = self.tables();
+        retired.problem = problems.into_iter().next();
+        retired.is_gone = tables.is_empty() && retired.problem.is_none();
+        for (family, table) in tables {
+            match self.remaining(family, &table, round) {
+                Ok(None) => {
+                    let operation = Operation::delete(ItemKey::Table(table));
+                    let step = self.step(round, family, &[operation], Vec::new());
+                    retired.steps.push(step);
+                }
+                Ok(Some(remaining)) => {
+                    retired.held.extend(remaining.held);
+                    for (set, deleted) in remaining.deleted {
+                        for part in deleted.chunks(MOST_ELEMENTS) {
+                            let elements = Elements::new(set.key.clone(), part.iter().cloned());
+                            let operation = Operation::delete(ItemKey::Elements(elements));
+                            let step = self.step(round, family, &[operation], vec![set.clone()]);
+                            retired.steps.push(step);
+                        }
+                    }
+                }
+                Err(error) => _ = retired.problem.get_or_insert_with(|| text(&error)),
+            }
+        }
+        retired
+    }
+
+    fn leftovers(&mut self, _now: Instant) -> Leftovers {
+        let (tables, problems) = self.tables();
+        let mut left = Leftovers::default();
+        for (_, table) in tables {
+            // Writing to a string does not fail.
+            let _ = writeln!(left.commands, "nft delete table {table}");
+        }
+        left.problems = problems;
+        left
+    }
+
+    fn remove(&mut self, _now: Instant) -> Removed {
+        let (tables, problems) = self.tables();
+        let mut removed = Removed::default();
+        removed.failures = problems;
+        for (_, table) in tables {
+            let operation = Operation::delete(ItemKey::Table(table.clone()));
+            match self.0.apply(&[operation]) {
+                Ok(()) => removed.done += 1,
+                Err(error) if error.is_not_found() => {}
+                Err(error) => {
+                    let failure = format!("table {table} cannot be deleted: {}", text(&error));
+                    removed.failures.push(failure);
+                }
+            }
+        }
+        removed
+    }
+}

@@ -1,0 +1,693 @@
+//! The state of one family.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use kernlink_nftables::TableKey;
+use kernlink_services::{Family, FrontendKey, NameMap, NameSet, ObjectName, ServicePortId};
+
+use crate::elements::{Endpoint, Item, Shared, read_frontend, read_index};
+use crate::key::Key;
+use crate::layout::{SetName, Slot};
+use crate::operation::{FrontendChange, Observed, Write};
+use crate::port::{PortSpec, Written};
+use crate::rules::Parameters;
+use crate::totals::FamilyTotals;
+
+/// The tables and elements of a family.
+#[derive(Clone, Debug)]
+pub(crate) struct FamilyState {
+    pub(crate) family: Family,
+    /// Whether it is configured.
+    pub(crate) is_served: bool,
+    /// Whether its tables were read since the start.
+    pub(crate) is_read: bool,
+    /// The table that elements are written to. `None`: it is to be made.
+    pub(crate) table: Option<CurrentTable>,
+    /// Tables that are to be deleted.
+    pub(crate) old: Vec<OldTable>,
+    /// A table as it was read, until it is compared with the desired rules.
+    pub(crate) found: Vec<FoundTable>,
+    /// Whether the tables were read since the last comparison.
+    pub(crate) has_found: bool,
+    pub(crate) is_table_dirty: bool,
+    /// Whether the last reading found another table than the recorded one.
+    pub(crate) is_table_changed: bool,
+    /// Whether the next sync reads the whole kernel.
+    pub(crate) needs_listing: bool,
+    /// The number of service ports with each timeout of session affinity, in seconds.
+    pub(crate) timeouts: BTreeMap<u32, usize>,
+    /// The frontends.
+    pub(super) entries: HashMap<FrontendKey, Entry, RandomState>,
+    /// The ports of each Service.
+    pub(super) services: NameMap<Vec<ServicePortId>>,
+    /// Frontends that a Service had, that are still in the kernel and that no Service has now.
+    pub(super) withdrawn: NameMap<BTreeSet<FrontendKey>>,
+    /// Frontends in the kernel that no Service has, and that this process did not write.
+    pub(crate) leftovers: BTreeSet<FrontendKey>,
+    /// The elements that Services have in common: the number of service ports.
+    pub(super) shared: HashMap<Shared, u32, RandomState>,
+    /// Those that are in the kernel.
+    pub(super) observed_shared: HashSet<Shared, RandomState>,
+    /// Those that are in the kernel and that no Service has: the last one that had it.
+    pub(super) withdrawn_shared: BTreeMap<Shared, Option<ObjectName>>,
+    /// The Services to compare.
+    pub(crate) dirty: NameSet,
+    pub(crate) is_all_dirty: bool,
+    pub(crate) dirty_leftovers: BTreeSet<FrontendKey>,
+    pub(crate) is_shared_dirty: bool,
+    /// The Services of which the last listing found other elements than the recorded ones.
+    pub(crate) changed: BTreeSet<ObjectName>,
+    /// The writes that failed.
+    pub(super) failed: HashMap<Key, Arc<Write>, RandomState>,
+    /// Whether there are elements as they were read.
+    pub(super) has_raw: bool,
+    /// The numbers of service ports with session affinity in the kernel when it was read last, by frontend.
+    pub(crate) pools: HashMap<FrontendKey, u32, RandomState>,
+    /// The numbers that service ports have.
+    pub(super) used_pools: HashSet<u32, RandomState>,
+    pub(crate) totals: FamilyTotals,
+}
+
+/// A table that elements are written to.
+#[derive(Clone, Debug)]
+pub(crate) struct CurrentTable {
+    pub(crate) slot: Slot,
+    pub(crate) parameters: Parameters,
+    /// Whether packets reach it.
+    pub(crate) is_hooked: bool,
+    /// Whether this process made it, or took it and is its owner if the kernel has that.
+    pub(crate) is_own: bool,
+    /// Whether this process is its owner, and every element was written or read since: no other program can have changed it.
+    pub(crate) is_owned: bool,
+    /// Whether the kernel has owners, and it has none.
+    pub(crate) is_ownerless: bool,
+    /// The timeouts of session affinity that it has rules for.
+    pub(crate) timeouts: BTreeSet<u32>,
+    /// Whether it has the rules that all timeouts have in common.
+    pub(crate) has_affinity: bool,
+}
+
+/// A table that is to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OldTable {
+    pub(crate) key: TableKey,
+    /// Whether packets reach it: it serves until another one replaces it.
+    pub(crate) is_hooked: bool,
+}
+
+/// A table with its chains and rules as they were read.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundTable {
+    pub(crate) slot: Slot,
+    pub(crate) is_hooked: bool,
+    pub(crate) is_own: bool,
+    pub(crate) is_owned: bool,
+    pub(crate) is_ownerless: bool,
+    pub(crate) content: crate::observe::Content,
+}
+
+/// A frontend.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entry {
+    pub(super) desired: Option<Arc<PortSpec>>,
+    pub(super) observed: Option<Observed>,
+}
+
+impl FamilyState {
+    pub(super) fn new(family: Family) -> Self {
+        Self {
+            family,
+            is_served: false,
+            is_read: false,
+            table: None,
+            old: Vec::new(),
+            found: Vec::new(),
+            has_found: false,
+            is_table_dirty: true,
+            is_table_changed: false,
+            needs_listing: false,
+            timeouts: BTreeMap::new(),
+            entries: HashMap::default(),
+            services: NameMap::default(),
+            withdrawn: NameMap::default(),
+            leftovers: BTreeSet::new(),
+            shared: HashMap::default(),
+            observed_shared: HashSet::default(),
+            withdrawn_shared: BTreeMap::new(),
+            dirty: NameSet::default(),
+            is_all_dirty: true,
+            dirty_leftovers: BTreeSet::new(),
+            is_shared_dirty: false,
+            changed: BTreeSet::new(),
+            failed: HashMap::default(),
+            has_raw: false,
+            pools: HashMap::default(),
+            used_pools: HashSet::default(),
+            totals: FamilyTotals::default(),
+        }
+    }
+
+    pub(super) fn clear_dirty(&mut self) {
+        self.is_all_dirty = false;
+        self.is_shared_dirty = false;
+        self.is_table_dirty = false;
+        self.is_table_changed = false;
+        self.dirty_leftovers.clear();
+        self.changed.clear();
+        if self.dirty.capacity() > 64 {
+            self.dirty = NameSet::default();
+        } else {
+            self.dirty.clear();
+        }
+    }
+
+    pub(super) fn set_frontend_dirty(&mut self, key: &FrontendKey) {
+        match self.service_of(key) {
+            Some(service) => _ = self.dirty.insert(service),
+            None => _ = self.dirty_leftovers.insert(*key),
+        }
+    }
+
+    /// The Service that has a frontend, or that had it last.
+    pub(crate) fn service_of(&self, key: &FrontendKey) -> Option<ObjectName> {
+        let entry = self.entries.get(key)?;
+        if let Some(desired) = &entry.desired {
+            return Some(desired.service.clone());
+        }
+        match &entry.observed {
+            Some(Observed::Written(written)) => Some(written.spec.service.clone()),
+            _ => None,
+        }
+    }
+
+    /// The Services that have ports.
+    pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.services.keys()
+    }
+
+    pub(super) fn serves(&self, key: &FrontendKey, service: &ObjectName) -> bool {
+        let is_hooked = self.table.as_ref().is_some_and(|table| table.is_hooked);
+        let Some(entry) = self.entries.get(key).filter(|_| is_hooked) else {
+            return false;
+        };
+        match (&entry.desired, &entry.observed) {
+            (Some(desired), Some(Observed::Written(written))) => {
+                desired.service == *service && is_as_desired(written, desired)
+            }
+            _ => false,
+        }
+    }
+
+    /// All elements are unknown: those of another table are written.
+    pub(crate) fn forget(&mut self) {
+        self.entries.retain(|_, entry| {
+            entry.observed = None;
+            entry.desired.is_some()
+        });
+        self.withdrawn = NameMap::default();
+        self.leftovers.clear();
+        self.observed_shared = HashSet::default();
+        self.withdrawn_shared.clear();
+        self.failed = HashMap::default();
+        self.has_raw = false;
+        self.is_all_dirty = true;
+    }
+
+    /// Replaces what is recorded by elements that were read. What is equal stays as it is recorded.
+    pub(crate) fn observe_all(&mut self, read: ReadElements) {
+        let mut frontends = read.frontends;
+        let mut changed = BTreeSet::new();
+        let is_first = !self.is_read;
+        for (key, entry) in &mut self.entries {
+            let now = frontends.remove(key);
+            let is_same = match (&entry.observed, &now) {
+                (None, None) => true,
+                (Some(known), Some(now)) => is_equal(known.items(key), now),
+                _ => false,
+            };
+            if is_same {
+                continue;
+            }
+            let service = match (&entry.desired, &entry.observed) {
+                (Some(desired), _) => Some(desired.service.clone()),
+                (None, Some(Observed::Written(written))) => Some(written.spec.service.clone()),
+                _ => None,
+            };
+            changed.extend(service);
+            entry.observed = now.map(|items| Observed::Raw(items.into()));
+            self.has_raw |= entry.observed.is_some();
+        }
+        for (key, items) in frontends {
+            self.has_raw = true;
+            let entry = Entry {
+                desired: None,
+                observed: Some(Observed::Raw(items.into())),
+            };
+            self.entries.insert(key, entry);
+        }
+        self.entries
+            .retain(|_, entry| entry.desired.is_some() || entry.observed.is_some());
+        self.observed_shared = read.shared;
+        self.complete_observed();
+        if !is_first {
+            self.changed.extend(changed);
+        }
+        self.is_all_dirty = true;
+    }
+
+    /// Finds what is in the kernel and that no Service has.
+    pub(crate) fn complete_observed(&mut self) {
+        self.withdrawn = NameMap::default();
+        self.leftovers.clear();
+        for (key, entry) in &self.entries {
+            if entry.desired.is_some() {
+                continue;
+            }
+            match &entry.observed {
+                Some(Observed::Written(written)) => {
+                    let service = written.spec.service.clone();
+                    self.withdrawn.entry(service).or_default().insert(*key);
+                }
+                Some(Observed::Raw(_)) => _ = self.leftovers.insert(*key),
+                None => {}
+            }
+        }
+        let shared = &self.shared;
+        let undesired = self
+            .observed_shared
+            .iter()
+            .filter(|element| !shared.contains_key(*element));
+        let last = |element: &Shared| self.withdrawn_shared.get(element).cloned().flatten();
+        let withdrawn = undesired.map(|element| (*element, last(element)));
+        self.withdrawn_shared = withdrawn.collect();
+    }
+
+    /// Records elements of single frontends as they were read.
+    pub(crate) fn observe_frontend(&mut self, key: &FrontendKey, items: Vec<Item>) -> bool {
+        let known = self.entries.get(key).and_then(|entry| entry.observed.as_ref());
+        let is_same = match known {
+            None => items.is_empty(),
+            Some(known) => is_equal(known.items(key), &items),
+        };
+        if is_same {
+            return false;
+        }
+        self.has_raw |= !items.is_empty();
+        let entry = self.entries.entry(*key).or_default();
+        let last = entry.observed.take();
+        entry.observed = (!items.is_empty()).then(|| Observed::Raw(items.into()));
+        if entry.desired.is_none() {
+            // It is a leftover now: who had it is not recorded with what was read.
+            if let Some(Observed::Written(written)) = &last
+                && let Some(keys) = self.withdrawn.get_mut(&written.spec.service)
+            {
+                keys.remove(key);
+            }
+            if self
+                .entries
+                .get(key)
+                .is_some_and(|entry| entry.observed.is_none())
+            {
+                self.entries.remove(key);
+                self.leftovers.remove(key);
+            } else {
+                self.leftovers.insert(*key);
+                self.dirty_leftovers.insert(*key);
+            }
+        }
+        true
+    }
+
+    /// Whether an element that Services have in common is in the kernel.
+    pub(crate) fn has_shared(&self, element: Shared) -> bool {
+        self.observed_shared.contains(&element)
+    }
+
+    pub(crate) fn observe_shared(&mut self, element: Shared, is_present: bool) {
+        if is_present {
+            self.observed_shared.insert(element);
+            if !self.shared.contains_key(&element) {
+                self.withdrawn_shared.entry(element).or_default();
+            }
+        } else {
+            self.observed_shared.remove(&element);
+            self.withdrawn_shared.remove(&element);
+        }
+    }
+
+    /// Recognises what was read as what is desired, apart from the indices of endpoints.
+    pub(crate) fn adopt(&mut self) {
+        if !std::mem::take(&mut self.has_raw) {
+            return;
+        }
+        // All frontends of a service port have the same indices.
+        let mut known: HashMap<*const PortSpec, Arc<Written>> = HashMap::new();
+        let keys: Vec<FrontendKey> = self.entries.keys().copied().collect();
+        for key in keys {
+            let Some(entry) = self.entries.get_mut(&key) else {
+                continue;
+            };
+            let (Some(desired), Some(Observed::Raw(items))) = (&entry.desired, &entry.observed) else {
+                continue;
+            };
+            let written = known.entry(Arc::as_ptr(desired)).or_insert_with(|| {
+                let [cluster, local] = sequences(desired, &key, items);
+                Arc::new(Written::after(Arc::clone(desired), &cluster, &local))
+            });
+            if is_equal(crate::operation::items_of(written, &key), items) {
+                entry.observed = Some(Observed::Written(Arc::clone(written)));
+            }
+        }
+    }
+
+    /// The names of the Services to compare, sorted.
+    pub(crate) fn dirty_services(&self) -> Vec<&ObjectName> {
+        let mut names: Vec<&ObjectName> = if self.is_all_dirty {
+            let withdrawn = self
+                .withdrawn
+                .keys()
+                .filter(|name| !self.services.contains_key(*name));
+            let shared = self.withdrawn_shared.values().flatten();
+            let shared = shared
+                .filter(|name| !self.services.contains_key(*name) && !self.withdrawn.contains_key(*name));
+            self.services.keys().chain(withdrawn).chain(shared).collect()
+        } else {
+            self.dirty.iter().collect()
+        };
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The write that a Service needs; `None` if it needs none.
+    pub(crate) fn write(
+        &self,
+        name: &ObjectName,
+        ports: &[Option<Arc<PortSpec>>],
+        slot: Slot,
+    ) -> Option<Write> {
+        let mut frontends = Vec::new();
+        let mut added = Vec::new();
+        for id in self.services.get(name).into_iter().flatten() {
+            let Some(spec) = ports.get(id.index()).and_then(Option::as_ref) else {
+                continue;
+            };
+            self.write_port(spec, &mut frontends);
+            added.extend(
+                spec.shared()
+                    .filter(|element| !self.observed_shared.contains(element)),
+            );
+        }
+        for key in self.withdrawn.get(name).into_iter().flatten() {
+            let from = self.entries.get(key).and_then(|entry| entry.observed.clone());
+            frontends.push(FrontendChange {
+                key: *key,
+                from,
+                to: None,
+            });
+        }
+        added.sort_unstable();
+        added.dedup();
+        let withdrawn = self.withdrawn_shared.iter();
+        let deleted: Vec<Shared> = if self.withdrawn_shared.is_empty() {
+            Vec::new()
+        } else {
+            withdrawn
+                .filter(|(_, last)| last.as_ref() == Some(name))
+                .map(|(element, _)| *element)
+                .collect()
+        };
+        if frontends.is_empty() && added.is_empty() && deleted.is_empty() {
+            return None;
+        }
+        let write = Write {
+            key: Key::Service(self.family, name.clone()),
+            family: self.family,
+            slot,
+            frontends,
+            added,
+            deleted,
+        };
+        (!write.is_empty()).then_some(write)
+    }
+
+    fn write_port(&self, spec: &Arc<PortSpec>, changes: &mut Vec<FrontendChange>) {
+        let entries = spec
+            .frontends
+            .iter()
+            .filter_map(|(key, _)| Some((*key, self.entries.get(key)?)));
+        let owned: Vec<(FrontendKey, &Entry)> = entries
+            .filter(|(_, entry)| {
+                entry
+                    .desired
+                    .as_ref()
+                    .is_some_and(|desired| Arc::ptr_eq(desired, spec))
+            })
+            .collect();
+        let is_done = |entry: &Entry, first: Option<&Arc<Written>>| match (&entry.observed, first) {
+            (Some(Observed::Written(written)), Some(first)) => {
+                Arc::ptr_eq(written, first) || written == first
+            }
+            _ => false,
+        };
+        // The indices that the endpoints have.
+        let mut target: Option<Arc<Written>> = None;
+        let (mut cluster, mut local) = (Vec::new(), Vec::new());
+        for (key, entry) in &owned {
+            match &entry.observed {
+                Some(Observed::Written(written)) if is_as_desired(written, spec) => {
+                    target = Some(Arc::clone(written));
+                    break;
+                }
+                Some(Observed::Written(written)) => {
+                    if cluster.is_empty() {
+                        cluster = written.endpoints(false).collect();
+                    }
+                    if local.is_empty() {
+                        local = written.endpoints(true).collect();
+                    }
+                }
+                Some(Observed::Raw(items)) => {
+                    let [of_cluster, of_local] = sequences(spec, key, items);
+                    if cluster.is_empty() {
+                        cluster = of_cluster;
+                    }
+                    if local.is_empty() {
+                        local = of_local;
+                    }
+                }
+                None => {}
+            }
+        }
+        let target = target.unwrap_or_else(|| Arc::new(Written::after(Arc::clone(spec), &cluster, &local)));
+        for (key, entry) in owned {
+            if !is_done(entry, Some(&target)) {
+                changes.push(FrontendChange {
+                    key,
+                    from: entry.observed.clone(),
+                    to: Some(Arc::clone(&target)),
+                });
+            }
+        }
+    }
+
+    /// The write that removes a frontend that no Service has, and that this process did not write.
+    pub(crate) fn write_leftover(&self, key: &FrontendKey, slot: Slot) -> Option<Write> {
+        let from = self.entries.get(key)?.observed.clone()?;
+        Some(Write {
+            key: Key::Frontend(*key),
+            family: self.family,
+            slot,
+            frontends: vec![FrontendChange {
+                key: *key,
+                from: Some(from),
+                to: None,
+            }],
+            added: Vec::new(),
+            deleted: Vec::new(),
+        })
+    }
+
+    /// The elements that Services had in common, that none has any more, and of which it is not known who had them.
+    pub(crate) fn shared_leftovers(&self) -> impl Iterator<Item = Shared> + '_ {
+        let withdrawn = self.withdrawn_shared.iter();
+        withdrawn
+            .filter(|(_, last)| last.is_none())
+            .map(|(element, _)| *element)
+    }
+
+    /// Records that a write was done.
+    pub(super) fn record(&mut self, write: &Write) {
+        self.failed.remove(&write.key);
+        for change in &write.frontends {
+            let last = match self.entries.get_mut(&change.key) {
+                Some(entry) => {
+                    let last = entry.observed.take();
+                    entry.observed = change.to.clone().map(Observed::Written);
+                    if entry.desired.is_none() && entry.observed.is_none() {
+                        self.entries.remove(&change.key);
+                    }
+                    last
+                }
+                None => None,
+            };
+            self.leftovers.remove(&change.key);
+            if let Some(Observed::Written(written)) = last
+                && let Some(keys) = self.withdrawn.get_mut(&written.spec.service)
+            {
+                keys.remove(&change.key);
+                if keys.is_empty() {
+                    self.withdrawn.remove(&written.spec.service);
+                }
+            }
+        }
+        for element in &write.added {
+            self.observe_shared(*element, true);
+        }
+        for element in &write.deleted {
+            self.observe_shared(*element, false);
+        }
+    }
+
+    pub(super) fn record_failure(&mut self, write: &Arc<Write>) {
+        self.failed.insert(write.key.clone(), Arc::clone(write));
+    }
+
+    /// The frontends and common elements of a key that are read again, each with the elements that it may have.
+    pub(crate) fn candidates(&self, key: &Key, ports: &[Option<Arc<PortSpec>>]) -> Candidates {
+        let mut candidates = Candidates::default();
+        if let Some(write) = self.failed.get(key) {
+            candidates.add(write);
+        }
+        let slot = self.table.as_ref().map(|table| table.slot).unwrap_or_default();
+        let names: Vec<ObjectName> = match key {
+            Key::Service(_, name) => vec![name.clone()],
+            Key::Frontend(key) => {
+                if let Some(entry) = self.entries.get(key)
+                    && let Some(observed) = &entry.observed
+                {
+                    candidates
+                        .frontends
+                        .entry(*key)
+                        .or_default()
+                        .extend(observed.items(key));
+                }
+                self.service_of(key).into_iter().collect()
+            }
+            Key::Shared(_, element) => {
+                candidates.shared.insert(*element);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        for name in names {
+            if let Some(write) = self.write(&name, ports, slot) {
+                candidates.add(&write);
+            }
+            for id in self.services.get(&name).into_iter().flatten() {
+                let Some(spec) = ports.get(id.index()).and_then(Option::as_ref) else {
+                    continue;
+                };
+                candidates.shared.extend(spec.shared());
+                for (key, _) in &spec.frontends {
+                    let Some(entry) = self.entries.get(key) else {
+                        continue;
+                    };
+                    let items = candidates.frontends.entry(*key).or_default();
+                    items.extend(entry.observed.iter().flat_map(|observed| observed.items(key)));
+                }
+            }
+        }
+        candidates
+    }
+}
+
+/// The elements that may exist.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Candidates {
+    pub(crate) frontends: BTreeMap<FrontendKey, Vec<Item>>,
+    pub(crate) shared: BTreeSet<Shared>,
+}
+
+impl Candidates {
+    fn add(&mut self, write: &Write) {
+        for change in &write.frontends {
+            let (from, to) = change.items();
+            let items = self.frontends.entry(change.key).or_default();
+            items.extend(from);
+            items.extend(to);
+        }
+        self.shared.extend(&write.added);
+        self.shared.extend(&write.deleted);
+    }
+}
+
+/// Elements of a table by what they belong to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadElements {
+    pub(crate) frontends: HashMap<FrontendKey, Vec<Item>, RandomState>,
+    pub(crate) shared: HashSet<Shared, RandomState>,
+    /// The numbers of service ports with session affinity.
+    pub(crate) pools: HashMap<FrontendKey, u32, RandomState>,
+    /// Whether there are elements that this crate never adds.
+    pub(crate) has_others: bool,
+}
+
+impl ReadElements {
+    pub(crate) fn add(&mut self, family: Family, item: Item) {
+        if item.set.is_of_frontends() {
+            match read_frontend(family, &item.key) {
+                Some((key, _)) => self.frontends.entry(key).or_default().push(item),
+                None => self.has_others = true,
+            }
+        } else {
+            match Shared::read(family, item.set, &item.key) {
+                Some(element) => _ = self.shared.insert(element),
+                None => self.has_others = true,
+            }
+        }
+    }
+}
+
+/// Whether a service port was written as it is desired, apart from the indices of endpoints.
+fn is_as_desired(written: &Written, desired: &Arc<PortSpec>) -> bool {
+    Arc::ptr_eq(&written.spec, desired) || written.spec == *desired
+}
+
+/// Whether these are the same elements.
+fn is_equal(mut known: Vec<Item>, read: &[Item]) -> bool {
+    if known.len() != read.len() {
+        return false;
+    }
+    let mut read: Vec<&Item> = read.iter().collect();
+    known.sort_by(|a, b| (a.set, &a.key).cmp(&(b.set, &b.key)));
+    read.sort_by(|a, b| (a.set, &a.key).cmp(&(b.set, &b.key)));
+    known.iter().zip(read).all(|(known, read)| known == read)
+}
+
+/// The endpoints for policy `Cluster` and those for policy `Local` by index, as they were read for a frontend.
+fn sequences(spec: &PortSpec, key: &FrontendKey, items: &[Item]) -> [Vec<Endpoint>; 2] {
+    let of = |set: SetName| {
+        let mut found: Vec<(u32, Endpoint)> = items
+            .iter()
+            .filter(|item| item.set == set)
+            .filter_map(|item| {
+                let (_, rest) = read_frontend(Family::of(key.address), &item.key)?;
+                Some((read_index(rest)?, Endpoint::read(item.value.as_ref()?)?))
+            })
+            .collect();
+        found.sort_unstable();
+        found
+            .into_iter()
+            .map(|(_, endpoint)| endpoint)
+            .collect::<Vec<Endpoint>>()
+    };
+    let is_local = spec.frontend(key).is_some_and(|frontend| frontend.is_local);
+    if is_local {
+        [of(SetName::ShortEndpoints), of(SetName::Endpoints)]
+    } else {
+        [of(SetName::Endpoints), Vec::new()]
+    }
+}

@@ -1,0 +1,424 @@
+//! What changes of Services write.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "support/node.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod node;
+#[path = "support/services.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod services;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kernlink_engine::contract::{Client, Request};
+use kernlink_nftables::{Data, ItemKey, Nftables, Operation as TableOperation};
+use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
+use kernlink_nftables_mode::{Key, Operation, Phase, Synced};
+use kernlink_services::{Change, Family, FrontendKey, ObjectChange, ObjectName, Protocol};
+
+use crate::node::{config, connect};
+use crate::services::{Process, balanced, service, slice, with_affinity, with_local_policy};
+
+/// The changes of the tables that the last sync made, as commands.
+fn commands(synced: &Synced) -> Vec<String> {
+    let steps = synced.plan.steps().map(|(_, step)| step.operation.to_string());
+    let lines = steps.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines
+        .filter(|line| line.starts_with("add ") || line.starts_with("delete "))
+        .collect()
+}
+
+/// The number of elements that the commands of elements name.
+fn elements(commands: &[String]) -> usize {
+    let of = |command: &String| {
+        assert!(
+            command.starts_with("add element") || command.starts_with("delete element"),
+            "{command}"
+        );
+        command
+            .split_once('{')
+            .map_or(0, |(_, list)| list.split(", ").count())
+    };
+    commands.iter().map(of).sum()
+}
+
+fn request(address: [u8; 4], port: u16, client: Client) -> Request {
+    let frontend = FrontendKey {
+        address: address.into(),
+        protocol: Protocol::Tcp,
+        port,
+    };
+    Request { frontend, client }
+}
+
+const OUTSIDE: Client = Client::Host(std::net::IpAddr::V4(std::net::Ipv4Addr::new(198, 19, 0, 7)));
+
+#[test]
+fn a_change_of_services_writes_elements_only_and_one_operation_for_each_service() {
+    let mut process = Process::new();
+    // Rules for this timeout are made with the first Service that has it.
+    process.service(with_affinity(service("sticky", 9), 10_800));
+    process.endpoints("sticky", &[(1, false)]);
+    process.sync();
+    let all: Vec<(u8, bool)> = (1..=9).map(|last| (last, last == 1)).collect();
+    let delete = |name: &str| Change::Services(ObjectChange::Delete(ObjectName::new("ns", name)));
+    type Step<'a> = (&'static str, Box<dyn Fn(&mut Process) + 'a>);
+    let steps: Vec<Step<'_>> = vec![
+        (
+            "a Service without endpoints",
+            Box::new(|p| p.service(service("a", 1))),
+        ),
+        ("its first endpoint", Box::new(|p| p.endpoints("a", &all[..1]))),
+        (
+            "one that crosses a power of two",
+            Box::new(|p| p.endpoints("a", &all[..2])),
+        ),
+        ("many", Box::new(|p| p.endpoints("a", &all))),
+        ("one less", Box::new(|p| p.endpoints("a", &all[1..]))),
+        (
+            "others",
+            Box::new(|p| p.endpoints("a", &[(20, false), (21, true)])),
+        ),
+        (
+            "a node port and a load-balancer IP",
+            Box::new(|p| p.service(balanced("a", 1))),
+        ),
+        (
+            "source ranges",
+            Box::new(|p| {
+                let mut service = balanced("a", 1);
+                service.load_balancer_source_ranges =
+                    vec!["198.19.0.0/16".into(), "192.0.2.1/32".into(), "10.0.0.0/9".into()];
+                p.service(service);
+            }),
+        ),
+        (
+            "policy Local",
+            Box::new(|p| p.service(with_local_policy(balanced("a", 1)))),
+        ),
+        (
+            "no local endpoint",
+            Box::new(|p| p.endpoints("a", &[(20, false)])),
+        ),
+        (
+            "session affinity",
+            Box::new(|p| p.service(with_affinity(with_local_policy(balanced("a", 1)), 10_800))),
+        ),
+        (
+            "an endpoint with session affinity",
+            Box::new(|p| p.endpoints("a", &all[..3])),
+        ),
+        ("another port", Box::new(|p| p.service(balanced("a", 2)))),
+        (
+            "another Service with the same address",
+            Box::new(|p| p.service(service("b", 2))),
+        ),
+        (
+            "a frontend that passes to another Service",
+            Box::new(|p| p.change(delete("a"))),
+        ),
+        ("its endpoints", Box::new(|p| p.endpoints("b", &all[..4]))),
+        ("no endpoint", Box::new(|p| p.endpoints("b", &[]))),
+        ("no Service", Box::new(|p| p.change(delete("b")))),
+        ("not even the first one", Box::new(|p| p.change(delete("sticky")))),
+    ];
+    for (what, step) in steps {
+        step(&mut process);
+        let mut names = BTreeSet::new();
+        let synced = process.sync();
+        for (_, step) in synced.plan.steps() {
+            match &step.operation {
+                Operation::Write(_) => {
+                    let Key::Service(family, name) = &step.key else {
+                        panic!("{what}: {}", step.key)
+                    };
+                    assert!(
+                        names.insert((*family, name.clone())),
+                        "{what}: two operations on {name}"
+                    );
+                }
+                Operation::Flows(_) => {}
+                other => panic!("{what}: {other}"),
+            }
+        }
+        assert!(
+            !names.is_empty() || what == "another Service with the same address",
+            "{what}"
+        );
+        elements(&commands(&synced));
+    }
+}
+
+#[test]
+fn the_number_of_elements_of_a_change_does_not_depend_on_the_number_of_endpoints() {
+    let mut process = Process::new();
+    let endpoints = |numbers: std::ops::RangeInclusive<u8>| -> Vec<(u8, bool)> {
+        numbers.map(|last| (last, false)).collect()
+    };
+    process.service(service("a", 1));
+    process.endpoints("a", &endpoints(1..=100));
+    process.sync();
+    let mut count = |endpoints: Vec<(u8, bool)>| {
+        process.endpoints("a", &endpoints);
+        elements(&commands(&process.sync()))
+    };
+    // One more: the element.
+    assert_eq!(count(endpoints(1..=101)), 1);
+    // The last index: the element.
+    assert_eq!(count(endpoints(1..=100)), 1);
+    // The first one: that, and the last one takes its index.
+    assert_eq!(count(endpoints(2..=100)), 3);
+    // Replaced: delete and add.
+    let mut replaced = endpoints(2..=100);
+    replaced[40] = (200, false);
+    assert_eq!(count(replaced), 2);
+    // 129 endpoints need another class: 30 elements, and that of the frontend twice.
+    let mut more = endpoints(2..=130);
+    more[40] = (200, false);
+    assert_eq!(count(more), 32);
+    // None: 129 elements, the frontend, and that without endpoints.
+    assert_eq!(count(Vec::new()), 131);
+    // The first one.
+    assert_eq!(count(endpoints(1..=1)), 3);
+}
+
+#[test]
+fn clients_keep_their_endpoint_through_every_frontend_until_it_is_removed_or_time_passes() {
+    let mut process = Process::new();
+    process.service(with_affinity(balanced("a", 1), 90));
+    let all: Vec<(u8, bool)> = (1..=5).map(|last| (last, false)).collect();
+    process.endpoints("a", &all);
+    process.sync();
+    let frontends = [
+        ([10, 96, 0, 1], 80),
+        ([192, 0, 2, 1], 30_001),
+        ([203, 0, 113, 1], 80),
+    ];
+    let clients = |last: u8| Client::Host([198, 19, 0, last].into());
+    let ask = |process: &Process, frontend: ([u8; 4], u16), client: Client| -> SocketAddr {
+        let mut fake = process.node.tables.0.lock();
+        connect(&mut fake, &request(frontend.0, frontend.1, client)).unwrap()
+    };
+    let mut chosen = Vec::new();
+    for last in 1..=20 {
+        let first = ask(&process, frontends[usize::from(last) % 3], clients(last));
+        for frontend in frontends {
+            assert_eq!(ask(&process, frontend, clients(last)), first);
+        }
+        chosen.push(first);
+    }
+    assert!(chosen.iter().collect::<BTreeSet<_>>().len() > 1);
+    // Each connection renews the time.
+    for _ in 0..3 {
+        process.node.tables.0.lock().advance(Duration::from_secs(80));
+        for (last, first) in (1..).zip(&chosen) {
+            assert_eq!(ask(&process, frontends[0], clients(last)), *first);
+        }
+    }
+    // Clients of a removed endpoint get another one, all others keep theirs.
+    let removed = chosen[0];
+    let left: Vec<(u8, bool)> = all
+        .iter()
+        .copied()
+        .filter(|(last, _)| SocketAddr::from(([10, 244, 0, *last], 8_080)) != removed)
+        .collect();
+    process.endpoints("a", &left);
+    process.sync();
+    for (last, first) in (1..).zip(&chosen) {
+        let now = ask(&process, frontends[1], clients(last));
+        assert_ne!(now, removed);
+        assert!(*first == removed || now == *first);
+    }
+    assert_eq!(process.node.elements(Family::Ipv4, "affinity-clients").len(), 20);
+    process.node.tables.0.lock().advance(Duration::from_secs(91));
+    assert_eq!(process.node.elements(Family::Ipv4, "affinity-clients").len(), 0);
+}
+
+#[test]
+fn another_configuration_fills_a_second_table_and_clients_keep_their_endpoint() {
+    let mut process = Process::new();
+    process.service(with_affinity(balanced("a", 1), 90));
+    process.endpoints("a", &[(1, false), (2, false), (3, false)]);
+    process.sync();
+    let before = process.node.owned();
+    let asked = request([203, 0, 113, 1], 80, OUTSIDE);
+    let chosen = connect(&mut process.node.tables.0.lock(), &asked).unwrap();
+    process.node.tables.0.lock().advance(Duration::from_secs(10));
+    assert_eq!(&*process.node.table(Family::Ipv4).unwrap().name, TABLE);
+    let mut changed = config();
+    changed.masquerade_all = true;
+    process.proxier.set_config(&changed).unwrap();
+    let synced = process.sync();
+    let phases: Vec<Phase> = synced.plan.phases().iter().map(|phase| phase.kind).collect();
+    assert_eq!(
+        phases,
+        [Phase::Tables, Phase::Affinity, Phase::Services, Phase::Switch]
+    );
+    assert_eq!(&*process.node.table(Family::Ipv4).unwrap().name, SECOND_TABLE);
+    assert_eq!(connect(&mut process.node.tables.0.lock(), &asked), Some(chosen));
+    // A new process with the first configuration: the same again.
+    let mut process = Process::on(process.node.clone(), &config());
+    process.service(with_affinity(balanced("a", 1), 90));
+    process.endpoints("a", &[(1, false), (2, false), (3, false)]);
+    process.sync();
+    assert_eq!(process.node.owned(), before);
+    let clients = process.node.elements(Family::Ipv4, "affinity-clients");
+    assert_eq!(clients.len(), 1);
+    assert!(clients[0].expiration.unwrap() <= Duration::from_secs(90));
+    assert_eq!(connect(&mut process.node.tables.0.lock(), &asked), Some(chosen));
+    let Some(Data::Value(value)) = &clients[0].data else {
+        panic!("a map")
+    };
+    assert_eq!(
+        value.as_bytes()[..4],
+        [
+            10,
+            244,
+            0,
+            [1, 2, 3]
+                .into_iter()
+                .find(|last| chosen.ip() == std::net::IpAddr::from([10, 244, 0, *last]))
+                .unwrap()
+        ]
+    );
+}
+
+#[test]
+fn the_tables_of_kube_proxy_are_deleted_in_the_transaction_that_adds_the_base_chains() {
+    let mut process = Process::new();
+    let table = kernlink_nftables::TableKey::new(Family::Ipv4, "kube-proxy");
+    let chain = kernlink_nftables::Chain::new(table.chain("nat-prerouting"));
+    let chain = chain.with_base(kernlink_nftables::BaseChain::new(
+        kernlink_nftables::ChainType::Nat,
+        kernlink_nftables::Hook::Prerouting,
+        -100,
+    ));
+    let operations = [
+        TableOperation::add(kernlink_nftables::Table::new(table.clone())),
+        TableOperation::add(chain),
+    ];
+    process.node.tables.0.lock().apply(&operations).unwrap();
+    process.service(service("a", 1));
+    process.endpoints("a", &[(1, false)]);
+    let synced = process.sync();
+    let switch = synced
+        .plan
+        .steps()
+        .find(|(_, step)| matches!(step.operation, Operation::Switch(_)));
+    let text = switch.unwrap().1.operation.to_string();
+    assert!(
+        text.contains("delete table ip kube-proxy\nadd chain ip kernlink filter-prerouting-pre-dnat"),
+        "{text}"
+    );
+    assert_eq!(process.node.tables.0.lock().table(&table).unwrap(), None);
+    assert!(process.node.table(Family::Ipv4).is_some());
+}
+
+#[test]
+fn a_service_that_the_kernel_refuses_costs_the_others_nothing_and_is_named() {
+    let mut process = Process::new();
+    for last in 1..=3 {
+        process.service(service(&format!("s{last}"), last));
+        process.endpoints(&format!("s{last}"), &[(last, false)]);
+    }
+    process.sync();
+    // Another program has an element with this key.
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let index = |index: u32| {
+        kernlink_nftables::Value::concat([
+            std::net::Ipv4Addr::new(10, 96, 0, 2).into(),
+            kernlink_nftables::Value::protocol(6),
+            kernlink_nftables::Value::port(80),
+            kernlink_nftables::Value::host_u32(index),
+        ])
+    };
+    let other = kernlink_nftables::Value::concat([
+        std::net::Ipv4Addr::new(10, 244, 0, 99).into(),
+        kernlink_nftables::Value::port(1),
+    ]);
+    let element = kernlink_nftables::Element::new(index(1)).with_value(other);
+    let elements = kernlink_nftables::Elements::new(table.set("endpoints"), [element]);
+    process
+        .node
+        .tables
+        .0
+        .lock()
+        .apply(&[TableOperation::add(elements)])
+        .unwrap();
+    for last in 1..=3 {
+        process.endpoints(&format!("s{last}"), &[(last, false), (10 + last, false)]);
+    }
+    process.now += Duration::from_secs(1);
+    let synced = process.proxier.sync(process.now).unwrap();
+    assert_eq!((synced.counts().done, synced.counts().failed), (2, 1), "{synced}");
+    let text = synced.to_string();
+    assert!(
+        text.contains("Service ns/s2") && text.contains("add element ip kernlink endpoints"),
+        "{text}"
+    );
+    // The retry reads the elements of this Service, and repairs them.
+    process.now = synced.next.unwrap();
+    process.sync();
+    assert_eq!(process.node.elements(Family::Ipv4, "endpoints").len(), 6);
+}
+
+#[test]
+fn what_another_program_changes_is_found_by_a_recheck_without_a_listing() {
+    let mut process = Process::new();
+    for last in 1..=3 {
+        process.service(balanced(&format!("s{last}"), last));
+        process.endpoints(&format!("s{last}"), &[(last, true), (10 + last, false)]);
+    }
+    process.sync();
+    let before = process.node.owned();
+    for set in ["frontends", "endpoints", "external-frontends"] {
+        let element = process.node.elements(Family::Ipv4, set).swap_remove(1);
+        let table = process.node.table(Family::Ipv4).unwrap();
+        let elements = kernlink_nftables::Elements::new(table.set(set), [element.key_only()]);
+        process
+            .node
+            .tables
+            .0
+            .lock()
+            .apply(&[TableOperation::delete(ItemKey::Elements(elements))])
+            .unwrap();
+        assert_ne!(process.node.owned(), before);
+        let names = ["s1", "s2", "s3"].map(|name| Key::Service(Family::Ipv4, ObjectName::new("ns", name)));
+        assert!(process.proxier.recheck(names));
+        let listings = process.proxier.cost().listings;
+        let synced = process.sync();
+        assert_eq!(synced.plan.len(), 1, "{}", synced.plan);
+        assert_eq!(process.proxier.cost().listings, listings);
+        assert_eq!(process.node.owned(), before);
+    }
+}
+
+#[test]
+fn more_endpoints_than_the_largest_class_are_reported_once_and_a_part_is_served() {
+    let mut process = Process::new();
+    process.service(service("a", 1));
+    let mut many = slice("a", &[]);
+    for number in 0..17_000_u32 {
+        let address = std::net::Ipv4Addr::from(0x0a80_0000 + number);
+        many = many.with_endpoint(kernlink_services::Endpoint::new(address.into()).with_node("node-b"));
+    }
+    process.change(Change::EndpointSlices(ObjectChange::Upsert(many.clone())));
+    let synced = process.sync();
+    let texts: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    let expected =
+        "port ns/a:http has more than 16384 endpoints; new connections are balanced over 16384 of them";
+    assert!(texts.iter().any(|text| text.contains(expected)), "{texts:?}");
+    assert_eq!(process.node.elements(Family::Ipv4, "endpoints").len(), 16_384);
+    process.change(Change::EndpointSlices(ObjectChange::Upsert(many.with_endpoint(
+        kernlink_services::Endpoint::new([10, 250, 0, 1].into()).with_node("node-b"),
+    ))));
+    assert_eq!(process.sync().events, []);
+}

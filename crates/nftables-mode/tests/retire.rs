@@ -1,0 +1,195 @@
+//! nftables mode on a node that another mode serves.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "support/node.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod node;
+#[path = "support/services.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod services;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kernlink_engine::contract::{Client, Request};
+use kernlink_engine::retire::{Retire, Retired, Round, Unserved};
+use kernlink_nftables::{Data, Element, Elements, Nftables, Operation, Set, Table, TableKey, Value};
+use kernlink_nftables_mode::retire::Retiring;
+use kernlink_services::{Family, FrontendKey, ObjectName, Protocol};
+
+use crate::node::Node;
+use crate::services::{Process, balanced, service};
+
+fn key(address: [u8; 4], port: u16) -> FrontendKey {
+    FrontendKey {
+        address: address.into(),
+        protocol: Protocol::Tcp,
+        port,
+    }
+}
+
+fn unserved(service: &str, ranges: &[&str]) -> Unserved {
+    let ranges: Vec<ipnet::IpNet> = ranges.iter().map(|range| range.parse().unwrap()).collect();
+    Unserved {
+        service: ObjectName::new("ns", service),
+        source_ranges: Arc::from(ranges),
+    }
+}
+
+fn retire(retiring: &mut Retiring, unserved: &BTreeMap<FrontendKey, Unserved>, executes: bool) -> Retired {
+    retiring.retire(&Round {
+        now: Instant::now(),
+        unserved,
+        has_served: true,
+        kept: &|_| false,
+        executes,
+    })
+}
+
+fn is_served(node: &Node, frontend: FrontendKey) -> bool {
+    let client = Client::Host([198, 19, 0, 7].into());
+    !node.served(&[Request { frontend, client }])[0].is_empty()
+}
+
+#[test]
+fn a_frontend_stays_until_the_serving_mode_serves_it_and_the_tables_are_deleted_with_the_last_one() {
+    let mut process = Process::new();
+    for last in 1..=3 {
+        process.service(service(&format!("s{last}"), last));
+        process.endpoints(&format!("s{last}"), &[(last, false)]);
+    }
+    process.sync();
+    let node = process.node;
+    let foreign = node.foreign();
+    let mut retiring = Retiring::new(Box::new(node.tables.clone()));
+    assert_eq!(retiring.read(Instant::now(), &|_| false), Ok(true));
+    assert_eq!(retiring.is_serving(), Ok(true));
+    let (first, second) = (key([10, 96, 0, 1], 80), key([10, 96, 0, 2], 80));
+    // The last one is not a frontend of nftables mode.
+    let waiting = BTreeMap::from([
+        (first, unserved("s1", &[])),
+        (key([10, 96, 0, 9], 80), unserved("s9", &[])),
+    ]);
+    let before = node.owned();
+    let planned = retire(&mut retiring, &waiting, false);
+    assert_eq!(node.owned(), before);
+    let retired = retire(&mut retiring, &waiting, true);
+    assert_eq!(planned.steps.len(), retired.steps.len());
+    assert_eq!(retired.held, [first].into());
+    assert!(!retired.is_gone);
+    assert_eq!(
+        [first, second].map(|frontend| is_served(&node, frontend)),
+        [true, false]
+    );
+    let retired = retire(&mut retiring, &BTreeMap::new(), true);
+    assert_eq!(retired.steps.len(), 1);
+    assert_eq!(
+        retired.steps[0].command,
+        "nft -f - <<END\ndelete table ip kernlink\nEND"
+    );
+    assert!(retire(&mut retiring, &BTreeMap::new(), true).is_gone);
+    assert_eq!(retiring.read(Instant::now(), &|_| false), Ok(false));
+    assert_eq!(retiring.is_serving(), Ok(false));
+    assert_eq!(node.foreign(), foreign);
+}
+
+#[test]
+fn a_frontend_does_not_stay_if_it_admits_a_client_that_its_ranges_do_not_admit_any_more() {
+    let mut process = Process::new();
+    let mut restricted = balanced("a", 1);
+    restricted.load_balancer_source_ranges = vec!["198.19.0.0/16".into()];
+    process.service(restricted);
+    process.endpoints("a", &[(1, false)]);
+    process.sync();
+    let node = process.node;
+    let mut retiring = Retiring::new(Box::new(node.tables.clone()));
+    let frontend = key([203, 0, 113, 1], 80);
+    let held = |retiring: &mut Retiring, ranges: &[&str]| {
+        let waiting = BTreeMap::from([(frontend, unserved("a", ranges))]);
+        !retire(retiring, &waiting, false).held.is_empty()
+    };
+    assert!(held(&mut retiring, &[]));
+    assert!(held(&mut retiring, &["198.18.0.0/15"]));
+    assert!(!held(&mut retiring, &["198.19.0.0/17"]));
+    // The cluster IP is not restricted, and would admit all.
+    let waiting = BTreeMap::from([(key([10, 96, 0, 1], 80), unserved("a", &["198.19.0.0/16"]))]);
+    assert!(retire(&mut retiring, &waiting, false).held.is_empty());
+}
+
+#[test]
+fn the_table_of_kube_proxy_keeps_the_frontends_that_are_not_served_yet() {
+    let process = Process::new();
+    let node = process.node;
+    let table = TableKey::new(Family::Ipv4, "kube-proxy");
+    let types = [
+        kernlink_nftables::DataType::Ipv4Address,
+        kernlink_nftables::DataType::Protocol,
+        kernlink_nftables::DataType::Service,
+    ];
+    let ips = Set::map(
+        table.set("service-ips"),
+        &types,
+        &[kernlink_nftables::DataType::Mark],
+    );
+    let ports = Set::map(
+        table.set("service-nodeports"),
+        &types[1..],
+        &[kernlink_nftables::DataType::Mark],
+    );
+    let frontend = |last: u8| {
+        Value::concat([
+            std::net::Ipv4Addr::new(10, 96, 0, last).into(),
+            Value::protocol(6),
+            Value::port(80),
+        ])
+    };
+    let node_port = |port: u16| Value::concat([Value::protocol(6), Value::port(port)]);
+    let element = |key: Value| Element::new(key).with_value(Value::host_u32(1));
+    let operations = [
+        Operation::add(Table::new(table.clone())),
+        Operation::add(ips.clone()),
+        Operation::add(ports.clone()),
+        Operation::add(Elements::new(
+            ips.key.clone(),
+            [element(frontend(1)), element(frontend(2))],
+        )),
+        Operation::add(Elements::new(
+            ports.key.clone(),
+            [element(node_port(30_001)), element(node_port(30_002))],
+        )),
+    ];
+    node.tables.0.lock().apply(&operations).unwrap();
+    let mut retiring = Retiring::new(Box::new(node.tables.clone()));
+    let waiting = BTreeMap::from([
+        (key([10, 96, 0, 1], 80), unserved("a", &[])),
+        (key([192, 0, 2, 1], 30_002), unserved("b", &[])),
+    ]);
+    let retired = retire(&mut retiring, &waiting, true);
+    assert_eq!(retired.held.len(), 2);
+    let left = |set: &Set| node.tables.0.lock().list_elements(&set.key).unwrap();
+    assert_eq!(
+        left(&ips)
+            .into_iter()
+            .map(|element| element.key)
+            .collect::<Vec<_>>(),
+        [frontend(1)]
+    );
+    assert_eq!(
+        left(&ports)
+            .into_iter()
+            .map(|element| element.key)
+            .collect::<Vec<_>>(),
+        [node_port(30_002)]
+    );
+    assert!(matches!(left(&ips)[0].data, Some(Data::Value(_))));
+    let removed = retiring.remove(Instant::now());
+    assert_eq!((removed.done, removed.failures), (1, Vec::new()));
+    assert_eq!(retiring.leftovers(Instant::now()).commands, "");
+}

@@ -1,0 +1,167 @@
+//! What is not served: it is refused with an ICMP error, or dropped.
+
+use std::net::{IpAddr, SocketAddr};
+
+use kernlink_kernel_tests::expectations::{NO_PORTS, assert_refused, assert_silent, ips, node_ips, targets};
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::traffic::{Protocol, ask_many};
+use kernlink_kernel_tests::{requires, wait};
+use socket2::{Domain, Socket, Type};
+
+use crate::support::{change, config, on_network, proxier, proxier_with, sync};
+
+const NODE_PORTS: [&str; 2] = [", nodePort: 30080", ", nodePort: 30053"];
+
+fn node_port(family: usize, protocol: Protocol) -> SocketAddr {
+    let port = if protocol == Protocol::Tcp { 30080 } else { 30053 };
+    SocketAddr::new(node_ips()[family], port)
+}
+
+#[test]
+fn without_endpoints_connections_from_everywhere_are_refused_until_there_is_one() {
+    requires!(Feature::Conntrack);
+    on_network(2, |network| {
+        let external = ["203.0.113.20", "2001:db8:ff::20"];
+        let spec = format!(
+            "type: LoadBalancer, externalIPs: ['{}', '{}']",
+            external[0], external[1]
+        );
+        let ingress = ["203.0.113.10", "2001:db8:ff::10"];
+        let empty = service("web", 1, &spec, NODE_PORTS, &ingress);
+        let mut proxier = proxier(&empty);
+        sync(&mut proxier);
+        let frontends: Vec<(usize, Protocol, SocketAddr)> = [
+            cluster_ips(1),
+            ips(external[0], external[1]),
+            ips(ingress[0], ingress[1]),
+        ]
+        .into_iter()
+        .flat_map(targets)
+        .chain((0..2).flat_map(|family| {
+            [Protocol::Tcp, Protocol::Udp].map(|protocol| (family, protocol, node_port(family, protocol)))
+        }))
+        .collect();
+        for (_, protocol, target) in &frontends {
+            for from in [&network.client, &network.pods[1], &network.node] {
+                assert_refused(from, *protocol, *target);
+            }
+        }
+        // The first endpoint, and then the last one leaves.
+        change(&mut proxier, &(empty.clone() + &slices("web", &[(0, "node-a")])));
+        for (_, protocol, target) in &frontends {
+            for from in [&network.client, &network.pods[1], &network.node] {
+                ask_many(from, *protocol, *target, 2).assert_balanced(&["pod0"], 0);
+            }
+        }
+        change(&mut proxier, &empty);
+        for (_, protocol, target) in &frontends {
+            assert_refused(&network.client, *protocol, *target);
+        }
+    });
+}
+
+#[test]
+fn a_port_of_a_cluster_ip_that_no_service_has_is_refused() {
+    requires!(Feature::Conntrack);
+    on_network(2, |network| {
+        let manifests = service("web", 1, "type: ClusterIP", NO_PORTS, &[])
+            + &slices("web", &[(0, "node-a")])
+            + &service("empty", 2, "type: ClusterIP", NO_PORTS, &[]);
+        sync(&mut proxier(&manifests));
+        for address in [cluster_ips(1), cluster_ips(2)].concat() {
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                for from in [&network.client, &network.pods[1], &network.node] {
+                    assert_refused(from, protocol, SocketAddr::new(address, 81));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn an_address_for_cluster_ips_that_no_service_has_is_dropped_if_the_networks_are_known() {
+    requires!(Feature::Conntrack);
+    on_network(2, |network| {
+        let mut config = config();
+        config.service_cidrs = ["10.96.0.0/16", "fd00:10:96::/112"]
+            .map(|net| net.parse().unwrap())
+            .into();
+        let manifests =
+            service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        let mut proxier = proxier_with(&config, &manifests);
+        sync(&mut proxier);
+        for (_, protocol, target) in targets(cluster_ips(7)) {
+            for from in [&network.client, &network.pods[1], &network.node] {
+                assert_silent(from, protocol, target);
+            }
+        }
+        for (_, protocol, target) in targets(cluster_ips(1)) {
+            ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+            assert_refused(&network.client, protocol, SocketAddr::new(target.ip(), 81));
+        }
+        // The Service of the address.
+        let other =
+            service("other", 7, "type: ClusterIP", NO_PORTS, &[]) + &slices("other", &[(1, "node-a")]);
+        change(&mut proxier, &(manifests + &other));
+        for (_, protocol, target) in targets(cluster_ips(7)) {
+            ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod1"], 0);
+        }
+    });
+}
+
+/// The type and the code of the ICMP error that answers an echo request.
+fn ping(from: &NetNs, target: IpAddr) -> (u8, u8) {
+    let (protocol, request) = match target {
+        IpAddr::V4(_) => (socket2::Protocol::ICMPV4, 8),
+        IpAddr::V6(_) => (socket2::Protocol::ICMPV6, 128),
+    };
+    let socket = from.run(|| {
+        let domain = Domain::for_address(SocketAddr::new(target, 0));
+        Socket::new(domain, Type::RAW, Some(protocol)).unwrap()
+    });
+    socket.set_nonblocking(true).unwrap();
+    // Type, code, checksum, identifier, number. The kernel writes the checksum of ICMPv6.
+    let mut packet = [request, 0, 0, 0, 0x12, 0x34, 0, 1];
+    if target.is_ipv4() {
+        let checksum = !(u16::from(request) << 8).wrapping_add(0x1234 + 1);
+        packet[2..4].copy_from_slice(&checksum.to_be_bytes());
+    }
+    let socket = std::net::UdpSocket::from(socket);
+    socket.send_to(&packet, SocketAddr::new(target, 0)).unwrap();
+    wait::until(|| {
+        let mut buffer = [0; 1500];
+        while let Ok((length, _)) = socket.recv_from(&mut buffer) {
+            // Sockets of IPv4 receive the header of IP too.
+            let header = if target.is_ipv4() {
+                usize::from(buffer[0] & 0xf) * 4
+            } else {
+                0
+            };
+            let message = &buffer[header..length];
+            // Errors have the packet that they answer.
+            let answered = if target.is_ipv4() { 8 + 20 } else { 8 + 40 };
+            if message.get(answered + 4..answered + 8) == Some(&packet[4..8]) {
+                return Ok((message[0], message[1]));
+            }
+        }
+        Err(format!("no answer from {target}"))
+    })
+}
+
+#[test]
+fn an_echo_request_to_a_cluster_ip_is_refused() {
+    requires!(Feature::Conntrack);
+    on_network(2, |network| {
+        let manifests =
+            service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        sync(&mut proxier(&manifests));
+        let [v4, v6] = cluster_ips(1);
+        for from in [&network.client, &network.pods[1]] {
+            // Destination unreachable, port unreachable.
+            assert_eq!(ping(from, v4), (3, 3));
+            assert_eq!(ping(from, v6), (1, 4));
+        }
+    });
+}
