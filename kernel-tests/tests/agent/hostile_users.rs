@@ -296,6 +296,14 @@ printf %s \"$input\" | exec /usr/sbin/iptables-restore \"$@\"
             let notes = failures.map(|event| event["note"].as_str().unwrap().to_owned());
             notes.collect::<Vec<_>>()
         };
+        // The log precedes the events.
+        wait::until(|| {
+            if of_failures().is_empty() {
+                Err("no event")
+            } else {
+                Ok(())
+            }
+        });
         assert_eq!(of_failures().len(), 1, "{:?}", of_failures());
         assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
 
