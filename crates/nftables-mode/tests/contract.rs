@@ -8,6 +8,7 @@
 )]
 
 #[path = "support/node.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod node;
 
 use std::collections::BTreeSet;
