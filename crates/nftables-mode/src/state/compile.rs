@@ -95,7 +95,7 @@ impl State {
             );
             let reason = Reason::DataPath {
                 code: TOO_MANY_ENDPOINTS,
-                text: text.into(),
+                text,
             };
             self.events.add([Event::service(now.service.clone(), reason)]);
         }
