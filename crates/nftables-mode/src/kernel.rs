@@ -11,8 +11,8 @@ use kernlink_nftables::{
     TableFlags, TableKey,
 };
 
-use crate::elements::Item;
 use crate::error::Error;
+use crate::item::Item;
 use crate::layout::SetName;
 use crate::operation::{Create, Operation, Write, owner_flags};
 

@@ -5,7 +5,7 @@ use std::fmt;
 use kernlink_engine::data_path::Class;
 use kernlink_services::{Family, FrontendKey, ObjectName};
 
-use crate::elements::Shared;
+use crate::item::Shared;
 
 /// What one operation changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,11 +2,13 @@
 
 mod class;
 pub mod config;
+mod content;
 mod data_path;
 mod elements;
 pub mod error;
 mod events;
 mod flows;
+mod item;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
@@ -31,8 +33,8 @@ pub mod watch;
 pub use kernlink_nftables as nftables;
 
 pub use self::config::Config;
-pub use self::elements::Shared;
 pub use self::error::Error;
+pub use self::item::Shared;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
 pub use self::listing::Listings;

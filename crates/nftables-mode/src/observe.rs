@@ -1,171 +1,27 @@
 //! Reads the kernel: tables, elements, addresses and sysctls.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
 use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
-use kernlink_nftables::{
-    Chain, Element, Elements, Error as TableError, Expression, Nftables, Policy, Rule, Set, SetFlags,
-    TableFlags, TableKey, Value,
-};
+use kernlink_nftables::{Element, Elements, Error as TableError, Nftables, Set, TableFlags, Value};
 use kernlink_services::{Event, Family, FrontendKey};
 
 use crate::class;
-use crate::elements::{Item, read_frontend, read_pool};
+use crate::content::Content;
 use crate::error::Error;
+use crate::item::{Item, read_frontend, read_pool};
 use crate::kernel::Kernel;
 use crate::key::Key;
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
-use crate::rules::{Parameters, RENEWAL, Skeleton, renewal, timeout_of};
 use crate::state::{Candidates, FoundTable, OldTable, ReadElements, State};
 
 /// A table with more elements is not read: the time that the kernel needs grows with the square of their number. Another one is filled instead,
 /// and replaces it.
 const MOST_READ: usize = 150_000;
-
-/// The chains, rules and sets of a table.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Content {
-    chains: Vec<Chain>,
-    rules: Vec<Rule>,
-    sets: Vec<Set>,
-    /// Whether it has elements that this crate never adds, or more than are read.
-    is_replaced: bool,
-}
-
-/// The rules of a table for session affinity.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Affinities {
-    /// Whether it has the rules that all timeouts have in common.
-    pub(crate) has_rules: bool,
-    pub(crate) timeouts: BTreeSet<u32>,
-}
-
-impl Content {
-    /// The rules for session affinity, if everything else is as it should be.
-    pub(crate) fn compare(&self, table: &TableKey, parameters: &Parameters) -> Option<Affinities> {
-        if self.is_replaced {
-            return None;
-        }
-        let skeleton = Skeleton::new(table, parameters);
-        let mut rules = by_chain(&self.rules);
-        let timeouts = self.timeouts(&rules, table, parameters)?;
-        rules.remove(RENEWAL);
-        let has_rules = self.chains.iter().any(|chain| *chain.key.name == *RENEWAL);
-        if !timeouts.is_empty() && !has_rules {
-            return None;
-        }
-        let parts = [&skeleton.inner, &skeleton.base, &skeleton.affinity];
-        let parts = parts.into_iter().take(if has_rules { 3 } else { 2 });
-        let mut chains: BTreeMap<&str, &Chain> = BTreeMap::new();
-        let mut expected: Vec<Rule> = Vec::new();
-        for part in parts {
-            chains.extend(part.chains.iter().map(|chain| (&*chain.key.name, chain)));
-            expected.extend(part.rules.iter().cloned());
-        }
-        let are_chains_equal = self.chains.len() == chains.len()
-            && self.chains.iter().all(|chain| {
-                let known = chains.get(&*chain.key.name);
-                known.is_some_and(|known| is_same_chain(known, chain))
-            });
-        let expected = by_chain(&expected);
-        let are_rules_equal = expected.len() == rules.len()
-            && expected.iter().all(|(chain, expected)| {
-                let rules = rules.get(chain);
-                rules.is_some_and(|rules| {
-                    rules.len() == expected.len()
-                        && rules
-                            .iter()
-                            .zip(expected)
-                            .all(|(rule, expected)| is_same_rule(rule, expected))
-                })
-            });
-        let are_sets_equal = self.sets.len() == SetName::ALL.len()
-            && self.sets.iter().all(|set| {
-                let name = SetName::named(&set.key.name);
-                name.is_some_and(|name| is_same_set(&name.set(table, parameters.family), set))
-            });
-        (are_chains_equal && are_rules_equal && are_sets_equal).then_some(Affinities { has_rules, timeouts })
-    }
-
-    /// The timeouts for which there are rules. `None`: there is another rule in their chain.
-    fn timeouts(
-        &self,
-        rules: &HashMap<&str, Vec<&Rule>>,
-        table: &TableKey,
-        parameters: &Parameters,
-    ) -> Option<BTreeSet<u32>> {
-        let mut timeouts = BTreeSet::new();
-        for rule in rules.get(RENEWAL).into_iter().flatten() {
-            let timeout = timeout_of(rule)?;
-            let is_known = is_same_rule(rule, &renewal(table, parameters, timeout));
-            if !is_known || !timeouts.insert(timeout) {
-                return None;
-            }
-        }
-        Some(timeouts)
-    }
-}
-
-fn by_chain(rules: &[Rule]) -> HashMap<&str, Vec<&Rule>> {
-    let mut chains: HashMap<&str, Vec<&Rule>> = HashMap::new();
-    for rule in rules {
-        chains.entry(&rule.chain.name).or_default().push(rule);
-    }
-    chains
-}
-
-fn is_same_chain(known: &Chain, chain: &Chain) -> bool {
-    match (&known.base, &chain.base) {
-        (None, None) => true,
-        (Some(known), Some(base)) => {
-            known.hook == base.hook
-                && known.priority == base.priority
-                && known.chain_type == base.chain_type
-                && base.policy.is_none_or(|policy| policy == Policy::Accept)
-        }
-        _ => false,
-    }
-}
-
-fn is_same_rule(rule: &Rule, expected: &Rule) -> bool {
-    rule.comment() == expected.comment()
-        && rule.expressions.len() == expected.expressions.len()
-        && rule
-            .expressions
-            .iter()
-            .zip(&expected.expressions)
-            .all(|(a, b)| is_same_expression(a, b))
-}
-
-fn is_same_expression(expression: &Expression, expected: &Expression) -> bool {
-    match (expression, expected) {
-        // The kernel returns the last address and port, which are the first ones, and that both are given.
-        (Expression::Nat(nat), Expression::Nat(expected)) => {
-            (nat.kind, nat.family, nat.address, nat.port)
-                == (expected.kind, expected.family, expected.address, expected.port)
-                && nat.last_address.is_none_or(|last| nat.address == Some(last))
-                && nat.last_port.is_none_or(|last| nat.port == Some(last))
-        }
-        _ => expression == expected,
-    }
-}
-
-fn is_same_set(known: &Set, set: &Set) -> bool {
-    let of = |set: &Set| {
-        (
-            set.key_types,
-            set.key_length,
-            set.data,
-            set.timeout,
-            set.flags & !SetFlags::CONCAT,
-        )
-    };
-    of(known) == of(set) && known.size.is_none_or(|size| set.size == Some(size))
-}
 
 /// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
 pub(crate) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
@@ -371,7 +227,7 @@ fn read_elements(
             continue;
         }
         let Some(set) = find(name) else { continue };
-        if expected > MOST_READ {
+        if count.is_none() && expected > MOST_READ {
             return Ok(false);
         }
         let elements = match tables.list_elements(&set.key) {

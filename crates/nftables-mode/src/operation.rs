@@ -9,7 +9,8 @@ use kernlink_nftables::{
 };
 use kernlink_services::{Family, FrontendKey};
 
-use crate::elements::{Item, Shared, difference, items};
+use crate::elements::{difference, items};
+use crate::item::{Item, Shared};
 use crate::key::Key;
 use crate::layout::{SetName, Slot};
 use crate::port::Written;

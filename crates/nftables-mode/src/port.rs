@@ -11,7 +11,7 @@ use kernlink_services::{
 };
 
 use crate::class::{Kind, MOST_ENDPOINTS};
-use crate::elements::{Endpoint, Shared};
+use crate::item::{Endpoint, Shared};
 use crate::rules::is_destination;
 use crate::timeouts;
 

@@ -17,7 +17,7 @@ use kernlink_engine::retire::{
 use kernlink_nftables::{Commands, Element, Elements, Error, ItemKey, Nftables, Operation, Set, TableKey};
 use kernlink_services::{Family, FrontendKey, Protocol};
 
-use crate::elements::read_frontend;
+use crate::item::{protocol_of, read_frontend};
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
 use crate::ranges;
 
@@ -183,7 +183,7 @@ fn owner(family: Family, set: &Set, element: &Element) -> Option<Owner> {
         let [protocol, _, _, _, high, low, ..] = element.key.as_bytes() else {
             return None;
         };
-        let protocol = crate::elements::protocol_of(*protocol)?;
+        let protocol = protocol_of(*protocol)?;
         return Some(Owner::NodePort(protocol, u16::from_be_bytes([*high, *low])));
     }
     read_frontend(family, &element.key).map(|(key, _)| Owner::Frontend(key))

@@ -8,9 +8,9 @@ use kernlink_services::{Changes, Event, Family, FrontendKey, Protocol, Reason, S
 use super::State;
 use super::family::{CurrentTable, FamilyState, FoundTable, OldTable};
 use crate::class::MOST_ENDPOINTS;
-use crate::elements::Shared;
+use crate::content::Affinities;
 use crate::flows;
-use crate::observe::Affinities;
+use crate::item::Shared;
 use crate::operation::Observed;
 use crate::port::{FrontendSpec, PortSpec};
 use crate::rules::Parameters;
@@ -95,7 +95,7 @@ impl State {
             );
             let reason = Reason::DataPath {
                 code: TOO_MANY_ENDPOINTS,
-                text: text.into(),
+                text,
             };
             self.events.add([Event::service(now.service.clone(), reason)]);
         }

@@ -7,7 +7,7 @@ use foldhash::quality::RandomState;
 use kernlink_nftables::TableKey;
 use kernlink_services::{Family, FrontendKey, NameMap, NameSet, ObjectName, ServicePortId};
 
-use crate::elements::{Endpoint, Item, Shared, read_frontend, read_index};
+use crate::item::{Endpoint, Item, Shared, read_frontend, read_index};
 use crate::key::Key;
 use crate::layout::{SetName, Slot};
 use crate::operation::{FrontendChange, Observed, Write};
@@ -105,7 +105,7 @@ pub(crate) struct FoundTable {
     pub(crate) is_own: bool,
     pub(crate) is_owned: bool,
     pub(crate) is_ownerless: bool,
-    pub(crate) content: crate::observe::Content,
+    pub(crate) content: crate::content::Content,
 }
 
 /// A frontend.
