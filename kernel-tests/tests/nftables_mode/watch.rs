@@ -26,7 +26,7 @@ const TEN_MINUTES: Duration = Duration::from_secs(600);
 /// A runner with a watcher, in the calling thread's namespace.
 struct Running {
     runner: Arc<Runner<NftablesMode>>,
-    /// Whether each sync had steps.
+    /// Whether each successful sync had steps.
     synced: Receiver<bool>,
     watcher: Watcher,
     forwarding: JoinHandle<()>,
@@ -49,8 +49,10 @@ impl Running {
         let (sender, synced) = mpsc::channel();
         let notify = move |notice: Notice<NftablesMode>| match notice {
             Notice::Synced(synced) => {
-                assert!(synced.is_success(), "{synced}");
-                _ = sender.send(!synced.plan.is_empty());
+                // One that read while the other program was deleting may fail. It is repeated.
+                if synced.is_success() {
+                    _ = sender.send(!synced.plan.is_empty());
+                }
             }
             Notice::Failed(error) => eprintln!("sync failed: {error}"),
             _ => {}
