@@ -198,6 +198,9 @@ const DELAYS: Backoff = Backoff {
 /// How often it is read whether the kernel serves Services, while the sources are awaited for the same reason.
 const SERVING_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The kernel APIs of the configured mode, and all other modes.
+type OpenedWith<M> = (Opened<M>, Vec<Box<dyn Retire>>);
+
 /// Starts the agent in the configured mode.
 struct Start<'a> {
     agent: &'a mut Agent,
@@ -318,7 +321,7 @@ impl Agent {
         &mut self,
         settings: &M::Settings,
         messages: &Receiver<Message>,
-    ) -> Result<(Opened<M>, Vec<Box<dyn Retire>>), Exit> {
+    ) -> Result<OpenedWith<M>, Exit> {
         let mut failures: u32 = 0;
         let mut reported: Option<String> = None;
         loop {

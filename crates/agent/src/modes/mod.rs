@@ -42,12 +42,15 @@ pub(crate) fn run<T: Task>(config: &Config, task: T) -> T::Output {
     in_mode!(config, |M, settings| task.run::<M>(settings))
 }
 
+/// A mode on a node that it does not serve.
+pub type Retiring = (Mode, Box<dyn Retire>);
+
 /// Every mode on a node that it does not serve, in the order in which they retire. IPVS mode is first, since its link, and no name of
 /// a chain, is the notice that anything of it is left. No kernel API is opened that loads a module.
 ///
 /// # Errors
 /// The first API that cannot be opened.
-pub fn retire_all(config: &Config) -> Result<Vec<(Mode, Box<dyn Retire>)>, OpenError> {
+pub fn retire_all(config: &Config) -> Result<Vec<Retiring>, OpenError> {
     let links = dummylink::Client::open().map_err(OpenError::of)?;
     let tables = nftables_mode::nftables::Client::open().map_err(OpenError::of)?;
     let ipvs = ipvs_mode::retire::Retiring::new(config.retiring_ipvs(), Box::new(links));

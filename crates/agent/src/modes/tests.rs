@@ -24,6 +24,10 @@ use kernlink_proxier::ipvs_mode::ipvs::{
     Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
     VirtualServerKey, VirtualServerStatus,
 };
+use kernlink_proxier::nftables_mode::nftables::{
+    self, Error as NftError, Fake as FakeNftables, Nftables, Operation as NftOperation,
+};
+use kernlink_proxier::nftables_mode::{self, NftablesMode};
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, Port, Service,
@@ -39,6 +43,9 @@ mod any_proxier;
 
 use self::any_proxier::{AnyProxier, Did};
 
+/// Modes on a node that they do not serve.
+type Modes = Vec<Box<dyn Retire>>;
+
 /// A mode of these tests. A new mode is one more entry: every test of pairs of modes includes it.
 struct Registered {
     name: &'static str,
@@ -51,13 +58,13 @@ struct Registered {
     /// What it writes for the ingress IP, each of which may be refused.
     written_for_ingress: &'static [&'static str],
     /// A proxier on a node, with these retiring modes.
-    start: fn(&Node, Vec<Box<dyn Retire>>) -> Box<dyn AnyProxier>,
+    start: fn(&Node, Modes) -> Box<dyn AnyProxier>,
     /// The mode on a node that it does not serve.
     retire: fn(&Node) -> Box<dyn Retire>,
 }
 
 /// In the order in which they retire.
-static MODES: [Registered; 3] = [
+static MODES: [Registered; 4] = [
     Registered {
         name: "ipvs",
         outlives_its_process: true,
@@ -105,6 +112,23 @@ static MODES: [Registered; 3] = [
             any_proxier::proxier::<IptablesMode>(&config, node.iptables_kernel(), retiring)
         },
         retire: |node| Box::new(iptables_mode::retire::Retiring::new(Box::new(node.rules.clone()))),
+    },
+    Registered {
+        name: "nftables",
+        outlives_its_process: true,
+        serving: Node::served_by_tables,
+        // A refused element costs no other one, which the tests of nftables mode show.
+        written_for: &[],
+        written_for_ingress: &[],
+        start: |node, retiring| {
+            let config = settings::<NftablesMode>("nftables");
+            any_proxier::proxier::<NftablesMode>(&config, node.nftables_kernel(), retiring)
+        },
+        retire: |node| {
+            Box::new(nftables_mode::retire::Retiring::new(Box::new(
+                node.tables.clone(),
+            )))
+        },
     },
     Registered {
         name: "userspace",
@@ -346,6 +370,67 @@ impl Ipvs for Shared<FakeIpvs> {
     }
 }
 
+impl Nftables for Shared<FakeNftables> {
+    /// A transaction is an operation.
+    fn execute_at(
+        &mut self,
+        generation: Option<u32>,
+        transaction: &[NftOperation],
+    ) -> Vec<Result<(), NftError>> {
+        let text: Vec<String> = transaction.iter().map(ToString::to_string).collect();
+        if self.process.executes(&text.join("\n")) {
+            return self.fake.lock().unwrap().execute_at(generation, transaction);
+        }
+        vec![Err(NftError::custom("execute", ENDED)); transaction.len()]
+    }
+
+    fn generation(&mut self) -> Result<u32, NftError> {
+        self.fake.lock().unwrap().generation()
+    }
+
+    fn tables(&mut self, family: Option<nftables::TableFamily>) -> Result<Vec<nftables::Table>, NftError> {
+        self.fake.lock().unwrap().tables(family)
+    }
+
+    fn chains(&mut self, table: &nftables::TableKey) -> Result<Vec<nftables::Chain>, NftError> {
+        self.fake.lock().unwrap().chains(table)
+    }
+
+    fn rules(
+        &mut self,
+        table: &nftables::TableKey,
+        chain: Option<&str>,
+    ) -> Result<Vec<nftables::Rule>, NftError> {
+        self.fake.lock().unwrap().rules(table, chain)
+    }
+
+    fn sets(&mut self, table: &nftables::TableKey) -> Result<Vec<nftables::Set>, NftError> {
+        self.fake.lock().unwrap().sets(table)
+    }
+
+    fn elements<'a>(&'a mut self, set: &nftables::SetKey) -> Result<nftables::ElementIter<'a>, NftError> {
+        let fake = self.fake.lock().unwrap();
+        let mut fake = fake.clone();
+        let elements: Result<Vec<nftables::Element>, NftError> = fake.elements(set)?.collect();
+        Ok(Box::new(elements?.into_iter().map(Ok)))
+    }
+
+    fn find_elements(
+        &mut self,
+        elements: &nftables::Elements,
+    ) -> Result<Vec<Option<nftables::Element>>, NftError> {
+        self.fake.lock().unwrap().find_elements(elements)
+    }
+
+    fn objects(&mut self, table: &nftables::TableKey) -> Result<Vec<nftables::Object>, NftError> {
+        self.fake.lock().unwrap().objects(table)
+    }
+
+    fn flowtables(&mut self, table: &nftables::TableKey) -> Result<Vec<nftables::Flowtable>, NftError> {
+        self.fake.lock().unwrap().flowtables(table)
+    }
+}
+
 /// A node, whose kernel outlives the processes.
 #[derive(Clone)]
 struct Node {
@@ -353,6 +438,7 @@ struct Node {
     links: Shared<FakeLinks>,
     sets: Shared<FakeSets>,
     ipvs: Shared<FakeIpvs>,
+    tables: Shared<FakeNftables>,
     sockets: FakeSockets,
     sysctls: NodeSysctls,
     process: RunningProcess,
@@ -366,6 +452,7 @@ impl Node {
             links: Shared::of(&process),
             sets: Shared::of(&process),
             ipvs: Shared::of(&process),
+            tables: Shared::of(&process),
             sockets: FakeSockets::default(),
             sysctls: NodeSysctls::default(),
             process,
@@ -390,6 +477,14 @@ impl Node {
     fn iptables_kernel(&self) -> iptables_mode::Kernel {
         let mut kernel = iptables_mode::Kernel::fake();
         kernel.rules = Box::new(self.rules.clone());
+        kernel.links = Box::new(self.links.clone());
+        kernel.sysctls = self.sysctls.make();
+        kernel
+    }
+
+    fn nftables_kernel(&self) -> nftables_mode::Kernel {
+        let mut kernel = nftables_mode::Kernel::fake();
+        kernel.tables = Box::new(self.tables.clone());
         kernel.links = Box::new(self.links.clone());
         kernel.sysctls = self.sysctls.make();
         kernel

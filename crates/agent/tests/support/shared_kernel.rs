@@ -24,9 +24,12 @@ use kernlink_services::{Change, SourceId};
 use crate::any_proxier::{self, AnyProxier, Did};
 use crate::shared_ipvs::SharedIpvs;
 
+/// What observes operations.
+type Observer = Rc<dyn Fn(&str)>;
+
 thread_local! {
     /// What is called after each operation of this thread, with its command.
-    static AFTER: RefCell<Option<Rc<dyn Fn(&str)>>> = const { RefCell::new(None) };
+    static AFTER: RefCell<Option<Observer>> = const { RefCell::new(None) };
 }
 
 fn after(operation: &impl ToString) {

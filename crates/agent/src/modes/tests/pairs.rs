@@ -185,6 +185,7 @@ impl Node {
     /// although source ranges do not admit the client.
     fn unserved(&self, services: &[(Named, [IpAddr; 2])]) -> Vec<String> {
         let tracer = self.tracer();
+        let node_tables = NodeTables(self.tables.fake.lock().unwrap().clone());
         let sockets = self.sockets.lock();
         let mut unserved = Vec::new();
         for (service, endpoints) in services {
@@ -200,6 +201,11 @@ impl Node {
                             key.address.port() == at.port() && !serving.backends.is_empty() && is_admitted
                         })
                 };
+                match node_tables.end(packet) {
+                    TablesEnd::Translated(at) => return accepts(at),
+                    TablesEnd::Dropped => return false,
+                    TablesEnd::Accepted => {}
+                }
                 match end {
                     End::Served(by) => !by.is_empty() && by.iter().all(|served| accepts(served.endpoint())),
                     _ => false,
@@ -222,9 +228,26 @@ impl Node {
         unserved
     }
 
+    /// The cluster IPs that tables of nftables mode translate.
+    pub(super) fn served_by_tables(&self) -> Vec<String> {
+        let node_tables = NodeTables(self.tables.fake.lock().unwrap().clone());
+        let is_served = |service: &&Named| {
+            let packet = service.packets().remove(0);
+            matches!(node_tables.end(&packet), TablesEnd::Translated(_))
+        };
+        let served = SERVICES.iter().filter(is_served);
+        served.map(|service| service.address().to_string()).collect()
+    }
+
     /// Where the first packet of a client to the ingress IP ends; `None`: at a port of this process that does not admit it.
     fn end_at_ingress(&self, client: [u8; 4]) -> Option<End> {
         let end = self.tracer().trace(from_outside(client, (INGRESS_IP, 80)));
+        let node_tables = NodeTables(self.tables.fake.lock().unwrap().clone());
+        match node_tables.end(&from_outside(client, (INGRESS_IP, 80))) {
+            TablesEnd::Translated(at) => panic!("nftables translates it to {at}"),
+            TablesEnd::Dropped => return None,
+            TablesEnd::Accepted => {}
+        }
         let sockets = self.sockets.lock();
         let refuses = |at: SocketAddr| {
             at.ip() == IpAddr::from(NODE)
@@ -301,6 +324,8 @@ impl Node {
                 }
             }
         }
+        let tables = self.tables.clone().tables(None).unwrap().into_iter();
+        lines.extend(tables.map(|table| format!("table {}", table.key)));
         let addresses = self.links.clone().list(Links::All).unwrap().into_iter();
         lines.extend(addresses.map(|found| format!("{} {}", found.link, found.address.key.address())));
         if self.has_ipvs_link() {
@@ -315,6 +340,44 @@ impl Node {
         let mut sockets = self.sockets.lock();
         sockets.listeners.clear();
         sockets.claims.clear();
+    }
+}
+
+/// The tables of nftables mode as packets meet them.
+struct NodeTables(FakeNftables);
+
+/// What the tables do with the first packet of a connection.
+enum TablesEnd {
+    Translated(SocketAddr),
+    Dropped,
+    Accepted,
+}
+
+impl NodeTables {
+    fn end(&self, first: &Packet) -> TablesEnd {
+        /// The bit of a connection whose destination was translated.
+        const DNAT: u32 = 0x20;
+        let mut fake = self.0.clone();
+        fake.set_random(Some(0));
+        let protocol = nftables::Protocol::from(first.protocol);
+        let to = first.destination;
+        let mut packet = nftables::Packet::new(first.source, to.ip(), protocol.0, to.port());
+        packet.local_addresses = vec![NODE.into()];
+        let hooks = match first.input {
+            None => [nftables::Hook::Output, nftables::Hook::Postrouting],
+            Some(_) => [nftables::Hook::Prerouting, nftables::Hook::Forward],
+        };
+        for hook in hooks {
+            let outcome = fake.evaluate(hook, packet);
+            if outcome.fate != nftables::PacketFate::Accepted {
+                return TablesEnd::Dropped;
+            }
+            packet = outcome.packet;
+        }
+        if packet.status & DNAT == 0 {
+            return TablesEnd::Accepted;
+        }
+        TablesEnd::Translated(SocketAddr::new(packet.destination, packet.destination_port))
     }
 }
 
@@ -373,7 +436,7 @@ fn what_two_modes_serve_is_served_after_every_operation_of_the_change_and_after_
             node.assert_served(&format!("{when}, at the end"));
             assert_same(&node.written(), &expected, &when);
             if !has_ended {
-                assert!(operations > 4, "{when}");
+                assert!(operations > 1, "{when}");
                 break;
             }
         }
@@ -517,7 +580,9 @@ fn serving_pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// These pairs with what the kernel may refuse to the other one.
 fn refusals() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    serving_pairs().flat_map(|(first, next)| {
+    // Which hook packets pass depends on both modes if nftables mode serves in part: the tracer does not evaluate that.
+    let traced = serving_pairs().filter(|(first, _)| *first != "nftables");
+    traced.flat_map(|(first, next)| {
         let refused = written_for(next).iter();
         refused.map(move |refused| (first, next, *refused))
     })
