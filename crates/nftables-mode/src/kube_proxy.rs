@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_fields_of_nftables_mode_are_used_and_those_of_iptables_mode_are_not() {
-        let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nhostnameOverride: n
+        let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nhostnameOverride: node-a
 nftables: {masqueradeBit: 3, masqueradeAll: true, syncPeriod: 1m, minSyncPeriod: 2s}
 iptables: {masqueradeBit: 4, syncPeriod: 2m, minSyncPeriod: 3s}\n";
         let config = Config::from_kube_proxy(&read("f", text).unwrap()).unwrap();
@@ -61,6 +61,6 @@ iptables: {masqueradeBit: 4, syncPeriod: 2m, minSyncPeriod: 3s}\n";
         assert_eq!(config.services.node_port_addresses, NodePortAddresses::Primary);
         let defaults = text.split("nftables: {").next().unwrap();
         let config = Config::from_kube_proxy(&read("f", defaults).unwrap()).unwrap();
-        assert_eq!(config, Config::new("n"));
+        assert_eq!(config, Config::new("node-a"));
     }
 }
