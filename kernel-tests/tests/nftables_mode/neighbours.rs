@@ -54,8 +54,8 @@ fn everything() -> String {
 
 const FOREIGN: &str = "table inet firewall {
     set blocked { type ipv4_addr; flags interval; elements = { 198.51.100.0/24, 203.0.113.128-203.0.113.191 } }
-    map ports { type inet_service : verdict; elements = { 9 : drop, 10 : accept } }
-    chain input { type filter hook input priority 10; policy accept; ip saddr @blocked drop; tcp dport vmap @ports; }
+    set ports { type inet_service; elements = { 9, 10 } }
+    chain input { type filter hook input priority 10; policy accept; ip saddr @blocked drop; tcp dport @ports drop; }
     chain prerouting { type nat hook prerouting priority -90; tcp dport 9999 redirect to :9998; }
 }
 table ip6 other {
@@ -238,7 +238,7 @@ fn tables_that_were_deleted_while_no_process_ran_are_written_again() {
     });
 }
 
-/// A table of another process, which nobody else may change.
+/// A table of another process, which no other one may change.
 struct Owned {
     _client: Client,
 }
