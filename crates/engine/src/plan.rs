@@ -230,7 +230,7 @@ struct Index<K> {
     before: Vec<Option<usize>>,
     /// The keys of steps that were left out, or that wait for another step.
     left_out: HashSet<K, RandomState>,
-    /// What stands for a step of a key that has none of its own.
+    /// The steps of other keys that change a key too.
     included: HashMap<K, Need<K>, RandomState>,
 }
 
@@ -349,7 +349,7 @@ where
     }
 
     /// What a step needs that requires the object `key` to be in its desired state: all steps of this key so far, in no particular order.
-    /// If there are none, nothing if the object `is_in_place`; otherwise its operation failed before, and the step waits for it.
+    /// Without any, nothing if the object `is_in_place`; otherwise its operation failed before, and the step waits for it.
     #[must_use]
     pub fn after(&self, key: &K, is_in_place: bool) -> Vec<Need<K>> {
         let needs = self.steps_of(key);
@@ -359,7 +359,7 @@ where
         needs
     }
 
-    /// The steps of a key so far. A step that was left out is [`Need::Waiting`]. Empty: there are none.
+    /// The steps of a key so far. A step that was left out is [`Need::Waiting`]. Empty: the plan has no step of it.
     #[must_use]
     pub fn steps_of(&self, key: &K) -> Vec<Need<K>> {
         let steps = self.index.steps(key);

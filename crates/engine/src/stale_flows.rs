@@ -19,7 +19,7 @@ pub struct StaleFlows<K> {
     /// The steps of which at least one must be done.
     needs: Vec<Need<K>>,
     subjects: BTreeSet<Subject>,
-    /// Whether some are stale whatever the steps of the plan do.
+    /// Whether some are stale regardless of the steps of the plan.
     is_unconditional: bool,
     /// Whether some are not of one of the subjects.
     has_others: bool,

@@ -25,14 +25,14 @@ use crate::operation::Operation;
 use crate::reason::Reason;
 use crate::rule::Rule;
 use crate::set::{Set, SetKey};
-use crate::table::{Table, TableKey};
+use crate::table::{Table, TableFlags, TableKey};
 use crate::table_family::TableFamily;
 
 /// A ruleset in memory, for tests without root privileges (feature `fake`).
 ///
 /// It refuses what the kernel refuses: missing names, objects in use, sets that are full, keys and data of another length, registers that no
-/// expression wrote, jumps in a loop or deeper than 16 chains. [`evaluate`](Fake::evaluate) evaluates packets. It has no network
-/// devices, owners of tables or events.
+/// expression wrote, jumps in a loop or deeper than 16 chains, changes of a table that [another client](Fake::set_client) owns.
+/// [`evaluate`](Fake::evaluate) evaluates packets. It has no network devices or events.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
     /// Without the elements of sets, so that a copy is cheap.
@@ -49,6 +49,8 @@ pub struct Fake {
     sequence: u64,
     /// How many operations were executed, for tests of cost.
     executed: u64,
+    /// The number of the socket that operations come from.
+    client: u32,
 }
 
 impl Fake {
@@ -57,6 +59,7 @@ impl Fake {
     pub fn new() -> Self {
         Fake {
             generation: 1,
+            client: 1,
             random: 0x9e37_79b9_7f4a_7c15,
             ..Fake::default()
         }
@@ -68,6 +71,38 @@ impl Fake {
         let now = self.now;
         for elements in self.elements.values_mut() {
             elements.expire(now);
+        }
+    }
+
+    /// Later operations come from the socket with this number, which owns the tables that it makes with the flag
+    /// [`OWNER`](crate::TableFlags::OWNER). The first one is 1.
+    pub fn set_client(&mut self, client: u32) {
+        self.client = client;
+    }
+
+    /// Closes a socket, as the end of a process does: the tables that it owns are deleted. Those with the flag
+    /// [`PERSIST`](crate::TableFlags::PERSIST) remain, and the next client may take them over.
+    pub fn close_client(&mut self, client: u32) {
+        let owned = self
+            .tables
+            .values()
+            .filter(|content| content.table.owner == Some(client));
+        let keys: Vec<TableKey> = owned.map(|content| content.table.key.clone()).collect();
+        for key in &keys {
+            let persists = self
+                .content(key)
+                .is_some_and(|content| content.table.flags.contains(TableFlags::PERSIST));
+            if persists && let Some(content) = self.tables.get_mut(key) {
+                let table = &mut Arc::make_mut(content).table;
+                table.flags.remove(TableFlags::OWNER);
+                table.owner = None;
+            } else {
+                self.tables.remove(key);
+                self.elements.retain(|set, _| set.table != *key);
+            }
+        }
+        if !keys.is_empty() {
+            self.change_generation();
         }
     }
 

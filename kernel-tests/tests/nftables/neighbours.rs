@@ -65,7 +65,17 @@ fn a_table_that_another_socket_owns_cannot_be_changed() {
         owner
             .apply(&[Operation::add(Chain::new(table().chain("a")))])
             .unwrap();
+        // The owner keeps it, and a table that never had an owner does not get one.
+        let without_owner = Operation::add(Table::new(table()).with_flags(TableFlags::PERSIST));
+        owner.apply(&[without_owner]).unwrap_err();
+        let free = TableKey::new(TableFamily::Ip, "free");
+        let owned = Table::new(free.clone()).with_flags(TableFlags::OWNER);
+        owner.apply(&[Operation::add(Table::new(free.clone()))]).unwrap();
+        owner.apply(&[Operation::add(owned.clone())]).unwrap_err();
+        owner.apply(&[Operation::delete(free.clone())]).unwrap();
+        owner.apply(&[Operation::add(owned)]).unwrap();
         drop(owner);
+        assert!(other.table(&free).unwrap().is_none());
         // The next process takes it over.
         other.apply(&add).unwrap();
         other.apply(&[Operation::delete(table().chain("a"))]).unwrap();

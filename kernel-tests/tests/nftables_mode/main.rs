@@ -20,3 +20,4 @@ mod refusals;
 mod sctp;
 mod support;
 mod udp;
+mod watch;

@@ -90,6 +90,12 @@ pub(super) fn collect<T>(status: &Status<T>, page: &mut Families) {
             [(&[] as Labels<'_>, super::number(changes.pending))],
         );
     }
+}
+
+/// The failed operations of the kinds that `iptables-restore` writes.
+pub(super) fn collect_restore_failures<T>(status: &Status<T>, page: &mut Families) {
+    let of_family = |(family, status)| (family, [("ip_family", label(family))], status);
+    let families: Vec<(Family, _, &FamilyStatus)> = status.served().map(of_family).collect();
     let failures = families.iter().map(|(family, labels, _)| {
         let operations = status
             .operations

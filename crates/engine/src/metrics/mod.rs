@@ -29,6 +29,11 @@ pub trait Collect {
     fn distinguishes_full_syncs(&self) -> bool {
         false
     }
+
+    /// Whether failed operations of the kinds that `iptables-restore` writes are a metric, as in kube-proxy's modes on iptables. Default: yes.
+    fn writes_with_iptables(&self) -> bool {
+        true
+    }
 }
 
 /// The metrics that are counted outside a [`Status`], and the pages.
@@ -105,6 +110,9 @@ impl Metrics {
         kube_proxy::collect(status, &mut page);
         if status.totals.distinguishes_full_syncs() {
             kube_proxy::collect_full_syncs(status, &mut page);
+        }
+        if status.totals.writes_with_iptables() {
+            kube_proxy::collect_restore_failures(status, &mut page);
         }
         own::collect(status, &mut page);
         let mut families = [None; 2];

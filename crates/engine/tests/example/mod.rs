@@ -61,6 +61,7 @@ pub(crate) enum Defect {
     OpensBeforeItRestricts,
 }
 
+// snippet
 /// Where a forward leads, and whom it admits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Forward {
@@ -146,3 +147,4 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+// snippet

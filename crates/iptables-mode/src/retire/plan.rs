@@ -30,7 +30,7 @@ impl Remaining {
             let mut edits = Vec::new();
             if table == Table::Nat {
                 for chain in [FixedChain::NatServices, FixedChain::NatNodePorts] {
-                    edits.extend(served.released(tables, family, chain, round.kept));
+                    edits.extend(served.released(tables, family, chain, round));
                 }
             }
             // Rules of table `filter` reject and drop what is not translated, such as packets to frontends that got endpoints since.
@@ -111,7 +111,8 @@ impl Held {
     }
 
     /// The edits that remove the rules of a chain that do not stay. Those of the serving mode stay.
-    fn released(&self, tables: &Ruleset, family: Family, chain: FixedChain, kept: Kept<'_>) -> Vec<Edit> {
+    fn released(&self, tables: &Ruleset, family: Family, chain: FixedChain, round: &Round<'_>) -> Vec<Edit> {
+        let kept = round.kept;
         let is_kept = kept(&name_of_chain(family, chain.table(), chain.text()));
         if self.frontends.is_empty() && !is_kept {
             // The whole chain is removed.
@@ -126,8 +127,8 @@ impl Held {
         if staying.len() == found.rules().len() {
             return Vec::new();
         }
-        if !found.unreadable.is_empty() {
-            // The chain cannot be written as a whole.
+        if !found.unreadable.is_empty() || !round.executes {
+            // The chain cannot be written as a whole, or is not yet as it will be.
             let removed = found.rules().filter(|rule| !stays(rule));
             return removed
                 .map(|rule| Edit::delete(chain.name(), rule.clone()))

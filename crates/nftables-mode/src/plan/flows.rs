@@ -1,10 +1,10 @@
 //! The step that deletes stale UDP flows: one for each family, after the writes that make flows stale.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use kernlink_engine::data_path::BuilderOf;
-use kernlink_engine::plan::{Needs, Subject};
+use kernlink_engine::{StaleFlows, Subject};
 use kernlink_host::flows::Reading;
 use kernlink_services::{Family, FrontendKey, ObjectName, Protocol};
 
@@ -42,38 +42,21 @@ pub(super) fn plan_flows(
     if state.flows.tracked.reading() == Reading::Unsupported {
         return;
     }
-    let mut destinations = state.flows.tracked.stale(family).clone();
-    let is_unconditional = !destinations.is_empty();
-    let mut needs = Vec::new();
-    let mut subjects = BTreeSet::new();
+    let mut stale = StaleFlows::default();
+    stale.stale(state.flows.tracked.stale(family));
     for (address, service) in &state.flows.changed {
-        if Family::of(address.ip()) != family {
-            continue;
-        }
         // A frontend whose elements are in the kernel already was compared by the first listing.
-        if let Some(need) = written.services.get(service) {
-            destinations.insert(*address);
-            if subjects.insert(service) {
-                needs.push(need.clone());
-            }
+        if Family::of(address.ip()) == family
+            && let Some(step) = written.services.get(service)
+        {
+            let subject = Subject::Service(service.clone());
+            stale.change([*address], Some(&subject), step.clone());
         }
     }
-    for (address, need) in written.withdrawn {
-        destinations.insert(address);
-        needs.push(need);
+    for (address, step) in written.withdrawn {
+        stale.change([address], None, step);
     }
-    if destinations.is_empty() {
-        return;
-    }
-    let subject = match (subjects.len(), subjects.first()) {
-        (1, Some(service)) if !is_unconditional => Subject::Service((*service).clone()),
-        _ => Subject::DataPath,
-    };
-    let needs = if is_unconditional {
-        Needs::none()
-    } else {
-        Needs::none().and_any(needs)
-    };
-    let pass = state.flows.pass(family, destinations);
-    builder.push(Phase::DeleteFlows, Key::Flows(family), subject, pass, needs);
+    stale.push(builder, Phase::DeleteFlows, Key::Flows(family), |destinations| {
+        state.flows.pass(family, destinations).into()
+    });
 }

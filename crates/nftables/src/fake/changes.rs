@@ -15,7 +15,7 @@ use crate::object::{Object, ObjectKey};
 use crate::operation::{Flush, Item, ItemKey, Operation};
 use crate::rule::{Rule, RuleKey};
 use crate::set::{MapData, Set, SetFlags, SetKey};
-use crate::table::{Table, TableKey};
+use crate::table::{Table, TableFlags, TableKey};
 use crate::table_family::TableFamily;
 use crate::verdict::Data;
 
@@ -23,6 +23,30 @@ use crate::verdict::Data;
 pub(super) struct Refused {
     pub(super) errno: Errno,
     pub(super) element: Option<usize>,
+}
+
+/// The table that an operation changes; `None` if it is on all tables.
+fn table_of(operation: &Operation) -> Option<&TableKey> {
+    match operation {
+        Operation::Add(item) | Operation::Create(item) => Some(item.table()),
+        Operation::Insert(rule) => Some(&rule.chain.table),
+        Operation::Replace(key, _) => Some(&key.chain.table),
+        Operation::Delete(key) | Operation::Destroy(key) => Some(match key {
+            ItemKey::Table(table) => table,
+            ItemKey::Chain(chain) => &chain.table,
+            ItemKey::Set(set) => &set.table,
+            ItemKey::Elements(elements) => &elements.set.table,
+            ItemKey::Rule(rule) => &rule.chain.table,
+            ItemKey::Object(object) => &object.table,
+            ItemKey::Flowtable(flowtable) => &flowtable.table,
+        }),
+        Operation::Flush(flush) => match flush {
+            Flush::Ruleset | Flush::Family(_) => None,
+            Flush::Table(table) => Some(table),
+            Flush::Chain(chain) => Some(&chain.table),
+            Flush::Set(set) => Some(&set.table),
+        },
+    }
 }
 
 impl From<Errno> for Refused {
@@ -128,7 +152,16 @@ impl<'f> Changes<'f> {
         }
     }
 
+    /// Whether another socket owns a table.
+    fn is_foreign(&self, key: &TableKey) -> bool {
+        let owner = self.fake.tables.get(key).and_then(|content| content.table.owner);
+        owner.is_some_and(|owner| owner != self.fake.client)
+    }
+
     fn execute_one(&mut self, operation: &Operation) -> Outcome {
+        if table_of(operation).is_some_and(|table| self.is_foreign(table)) {
+            return Err(Errno::EPERM.into());
+        }
         match operation {
             Operation::Add(item) => self.add(item, false),
             Operation::Create(item) => self.add(item, true),
@@ -176,16 +209,34 @@ impl<'f> Changes<'f> {
         match self.fake.tables.get_mut(&table.key) {
             Some(_) if must_be_new => Err(Errno::EEXIST.into()),
             Some(existing) => {
-                if existing.table.flags != table.flags {
-                    Arc::make_mut(existing).table.flags = table.flags;
-                    self.is_changed = true;
+                let before = existing.table.flags;
+                if before == table.flags {
+                    return Ok(());
                 }
+                // A table loses its owner only when the socket is closed, and only such a table can be taken over.
+                let is_orphan = before & (TableFlags::OWNER | TableFlags::PERSIST) == TableFlags::PERSIST;
+                let is_owned = before.contains(TableFlags::OWNER);
+                let owns = table.flags.contains(TableFlags::OWNER);
+                let persists = |flags: TableFlags| flags.contains(TableFlags::PERSIST);
+                if is_owned && !owns
+                    || owns && !is_owned && !is_orphan
+                    || persists(before) != persists(table.flags)
+                {
+                    return Err(Errno::EOPNOTSUPP.into());
+                }
+                let client = self.fake.client;
+                let existing = Arc::make_mut(existing);
+                existing.table.flags = table.flags;
+                existing.table.owner = owns.then_some(client);
+                self.is_changed = true;
                 Ok(())
             }
             None => {
                 self.is_changed = true;
                 let mut table = table.clone();
                 table.handle = Some(self.fake.tables.len() as u64 + 1);
+                let owns = table.flags.contains(TableFlags::OWNER);
+                table.owner = owns.then_some(self.fake.client);
                 self.fake
                     .tables
                     .insert(table.key.clone(), Arc::new(FakeTable::new(table)));
@@ -554,6 +605,7 @@ impl<'f> Changes<'f> {
                     Flush::Family(family) => table.family == *family,
                     _ => true,
                 });
+                let tables = tables.filter(|table| !self.is_foreign(table));
                 let tables: Vec<TableKey> = tables.cloned().collect();
                 tables
                     .into_iter()

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::value::{Quoted, duration};
-use crate::data_type::DataType;
+use crate::data_type::{DataType, DataTypes};
 use crate::value::Value;
 
 /// How a field's value is written.
@@ -556,6 +556,48 @@ const PROTOCOLS: &[(u64, &str)] = &[
     (141, "wesp"),
     (142, "rohc"),
 ];
+
+/// A value of one field.
+pub(super) fn field(data_type: DataType, bytes: &[u8]) -> String {
+    Form::of(data_type).text(bytes)
+}
+
+/// The fields of a value and their types, with the lengths of the types. The last field has the rest.
+pub(super) fn fields(types: DataTypes, value: &Value) -> Vec<(DataType, Vec<u8>)> {
+    let types: Vec<DataType> = types.iter().collect();
+    if let [one] = *types {
+        return vec![(one, value.as_bytes().to_vec())];
+    }
+    let mut rest = value.as_bytes();
+    let mut fields = Vec::new();
+    for data_type in types {
+        let length = data_type.length().unwrap_or(4) as usize;
+        let Some(bytes) = rest.get(..length) else { break };
+        fields.push((data_type, bytes.to_vec()));
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    if fields.is_empty() {
+        fields.push((DataType::Integer, value.as_bytes().to_vec()));
+    }
+    fields
+}
+
+/// A value with all its fields.
+pub(super) fn value(types: DataTypes, value: &Value) -> String {
+    let fields: Vec<String> = fields(types, value)
+        .iter()
+        .map(|(data_type, bytes)| field(*data_type, bytes))
+        .collect();
+    fields.join(" . ")
+}
+
+impl DataTypes {
+    /// A value of these types as `nft` prints it, such as `192.0.2.1 . tcp . 80`.
+    #[must_use]
+    pub fn format(self, value: &Value) -> String {
+        self::value(self, value)
+    }
+}
 
 /// Text that must be in quotation marks.
 pub(super) fn quoted(text: &str) -> String {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::form::field;
 use super::priority::priority;
 use super::rule::Context;
 use super::stateful::bytes;
-use super::value::{Quoted, duration, field};
+use super::value::{Quoted, duration};
 use crate::chain::Hook;
 use crate::data_type::DataType;
 use crate::expression::{Expression, QuotaFlags, Synproxy, SynproxyFlags};

@@ -369,7 +369,7 @@ impl Protocols {
         )
     }
 
-    /// The statement that an expression for a layer makes superfluous, whatever its value is.
+    /// The statement that an expression for a layer makes superfluous, for any value.
     pub(super) fn superfluous_layer(&mut self, base: PayloadBase) -> Option<usize> {
         let index = layer(base);
         self.take(index).or_else(|| {

@@ -245,3 +245,19 @@ pub(super) fn attributes(set: &Set, element: &Element, context: &Context<'_>) ->
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_printed_as_a_prefix_if_it_is_one() {
+        let form = Form::of(DataType::Ipv4Address);
+        let range = |first: [u8; 4], last: [u8; 4]| range_text(&form, &first, &last);
+        assert_eq!(range([10, 0, 0, 0], [10, 255, 255, 255]), "10.0.0.0/8");
+        assert_eq!(range([10, 0, 4, 0], [10, 0, 7, 255]), "10.0.4.0/22");
+        assert_eq!(range([10, 0, 4, 0], [10, 0, 9, 255]), "10.0.4.0-10.0.9.255");
+        assert_eq!(range([10, 0, 4, 1], [10, 0, 4, 1]), "10.0.4.1");
+        assert_eq!(range([0, 0, 0, 0], [255, 255, 255, 255]), "0.0.0.0/0");
+    }
+}

@@ -2,52 +2,6 @@
 
 use std::fmt::{self, Write as _};
 
-use super::form::Form;
-use crate::data_type::{DataType, DataTypes};
-use crate::value::Value;
-
-/// A value of one field.
-pub(super) fn field(data_type: DataType, bytes: &[u8]) -> String {
-    Form::of(data_type).text(bytes)
-}
-
-/// The fields of a value and their types, with the lengths of the types. The last field has the rest.
-pub(super) fn fields(types: DataTypes, value: &Value) -> Vec<(DataType, Vec<u8>)> {
-    let types: Vec<DataType> = types.iter().collect();
-    if let [one] = *types {
-        return vec![(one, value.as_bytes().to_vec())];
-    }
-    let mut rest = value.as_bytes();
-    let mut fields = Vec::new();
-    for data_type in types {
-        let length = data_type.length().unwrap_or(4) as usize;
-        let Some(bytes) = rest.get(..length) else { break };
-        fields.push((data_type, bytes.to_vec()));
-        rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-    }
-    if fields.is_empty() {
-        fields.push((DataType::Integer, value.as_bytes().to_vec()));
-    }
-    fields
-}
-
-/// A value with all its fields.
-pub(super) fn value(types: DataTypes, value: &Value) -> String {
-    let fields: Vec<String> = fields(types, value)
-        .iter()
-        .map(|(data_type, bytes)| field(*data_type, bytes))
-        .collect();
-    fields.join(" . ")
-}
-
-impl DataTypes {
-    /// A value of these types as `nft` prints it, such as `192.0.2.1 . tcp . 80`.
-    #[must_use]
-    pub fn format(self, value: &Value) -> String {
-        self::value(self, value)
-    }
-}
-
 /// The length of the prefix that all values of a range, and no others, have.
 pub(super) fn prefix_length(first: &[u8], last: &[u8]) -> Option<u32> {
     let mut length = 0;
@@ -95,19 +49,7 @@ impl fmt::Display for Quoted<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::set::range_text;
     use super::*;
-
-    #[test]
-    fn a_range_is_printed_as_a_prefix_if_it_is_one() {
-        let form = Form::of(DataType::Ipv4Address);
-        let range = |first: [u8; 4], last: [u8; 4]| range_text(&form, &first, &last);
-        assert_eq!(range([10, 0, 0, 0], [10, 255, 255, 255]), "10.0.0.0/8");
-        assert_eq!(range([10, 0, 4, 0], [10, 0, 7, 255]), "10.0.4.0/22");
-        assert_eq!(range([10, 0, 4, 0], [10, 0, 9, 255]), "10.0.4.0-10.0.9.255");
-        assert_eq!(range([10, 0, 4, 1], [10, 0, 4, 1]), "10.0.4.1");
-        assert_eq!(range([0, 0, 0, 0], [255, 255, 255, 255]), "0.0.0.0/0");
-    }
 
     #[test]
     fn durations_are_printed_in_units() {

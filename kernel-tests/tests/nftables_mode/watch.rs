@@ -1,0 +1,184 @@
+//! Repairs of what other programs remove, by events of the kernel, while full listings are ten minutes apart. The tables have no owner here, as
+//! before Linux 6.9: otherwise no other program can change them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kernlink_kernel_tests::expectations::targets;
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
+use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
+use kernlink_kernel_tests::{requires, tools, wait};
+use kernlink_proxier::Runner;
+use kernlink_proxier::nftables_mode::watch::{RulesSource, WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::nftables_mode::{Config, Kernel, NftablesMode, Proxier};
+use kernlink_proxier::runner::Notice;
+use kernlink_proxier::schedule::{Intervals, Schedule};
+use kernlink_services::{Family, NodePortAddresses, SourceId};
+
+use crate::support::{changes, config, on_network, replace_objects};
+
+const TEN_MINUTES: Duration = Duration::from_secs(600);
+
+/// A runner with a watcher, in the calling thread's namespace.
+struct Running {
+    runner: Arc<Runner<NftablesMode>>,
+    /// Whether each sync had steps.
+    synced: Receiver<bool>,
+    watcher: Watcher,
+    forwarding: JoinHandle<()>,
+}
+
+impl Running {
+    /// Returns after the first sync.
+    fn start(config: &Config, manifests: &str) -> Self {
+        let mut kernel = Kernel::open().unwrap();
+        kernel.owns_tables = false;
+        let mut proxier = Proxier::new(config, kernel).unwrap();
+        replace_objects(&mut proxier, manifests);
+        let options = WatchOptions::new(Family::ALL.map(|family| (family, RulesSource::Events)));
+        let (sender, events) = mpsc::channel();
+        let watcher = Watcher::start(config, &options, move |event| _ = sender.send(event)).unwrap();
+        let intervals = Intervals {
+            min: Duration::ZERO,
+            max: TEN_MINUTES,
+        };
+        let (sender, synced) = mpsc::channel();
+        let notify = move |notice: Notice<NftablesMode>| match notice {
+            Notice::Synced(synced) => {
+                assert!(synced.is_success(), "{synced}");
+                _ = sender.send(!synced.plan.is_empty());
+            }
+            Notice::Failed(error) => eprintln!("sync failed: {error}"),
+            _ => {}
+        };
+        let runner = Arc::new(Runner::start(proxier, Schedule::new(intervals), notify).unwrap());
+        assert!(synced.recv_timeout(wait::LIMIT).unwrap());
+        let receiver = Arc::clone(&runner);
+        let forwarding = std::thread::spawn(move || {
+            // Ends with the watcher.
+            for event in events {
+                match event {
+                    WatchEvent::Recheck(keys) => receiver.recheck(keys),
+                    WatchEvent::Resync => receiver.resync(),
+                    event => eprintln!("watch: {event:?}"),
+                }
+            }
+        });
+        Self {
+            runner,
+            synced,
+            watcher,
+            forwarding,
+        }
+    }
+
+    /// Stops all threads.
+    fn stop(self) {
+        drop(self.watcher);
+        self.forwarding.join().unwrap();
+        drop(self.runner);
+    }
+
+    /// Waits for a sync with steps.
+    fn changed(&self) {
+        while !self.synced.recv_timeout(wait::LIMIT).unwrap() {}
+    }
+
+    fn listings(&self) -> usize {
+        self.runner.read(|proxier| proxier.cost().listings).unwrap()
+    }
+}
+
+fn web(pods: &[(u8, &str)]) -> String {
+    let ports = [", nodePort: 30080", ", nodePort: 30053"];
+    service("web", 1, "type: NodePort", ports, &[]) + &slices("web", pods)
+}
+
+fn assert_served(network: &Network, what: &str) {
+    for (_, protocol, target) in targets(cluster_ips(1)) {
+        let tally = ask_many(&network.client, protocol, target, 2);
+        assert_eq!(tally.of("pod0"), 2, "{what}: {target} {protocol}");
+    }
+}
+
+#[test]
+fn what_another_program_deletes_is_noticed_and_written_again() {
+    requires!(Feature::Conntrack);
+    on_network(1, |network| {
+        for deleted in [
+            &["flush", "ruleset"][..],
+            &["delete", "table", "ip", "kernlink"],
+            &["delete", "table", "ip6", "kernlink"],
+            &["flush", "chain", "ip", "kernlink", "nat-prerouting"],
+            &["flush", "table", "ip6", "kernlink"],
+        ] {
+            // Each with a runner of its own: what is changed back several times is repaired with a delay.
+            let running = Running::start(&config(), &web(&[(0, "node-a")]));
+            assert_served(network, "before");
+            tools::must("nft", deleted);
+            running.changed();
+            // One sync for each family, in any order.
+            wait::until(|| {
+                let rules = tools::must("nft", &["-t", "list", "ruleset"]);
+                let is_complete = rules.matches("jump services").count() == 4;
+                is_complete.then_some(()).ok_or(rules)
+            });
+            assert_served(network, &deleted.join(" "));
+            running.stop();
+            tools::must("nft", &["flush", "ruleset"]);
+        }
+    });
+}
+
+#[test]
+fn own_changes_cause_no_full_listing() {
+    requires!(Feature::Conntrack);
+    on_network(2, |_| {
+        let running = Running::start(&config(), &web(&[(0, "node-a")]));
+        for pods in [
+            &[(1, "node-a")][..],
+            &[(0, "node-a"), (1, "node-a")],
+            &[(0, "node-a")],
+            &[],
+            &[(1, "node-a")],
+        ] {
+            running.runner.change_all(SourceId(0), changes(&web(pods)));
+            running.changed();
+        }
+        assert_eq!(running.listings(), 1);
+        running.stop();
+    });
+}
+
+#[test]
+fn node_ports_are_served_at_a_new_address_of_the_node() {
+    requires!(Feature::Conntrack);
+    on_network(1, |network| {
+        let mut narrow = config();
+        let networks = ["192.0.2.0/24", "2001:db8:1::/64"];
+        narrow.services.node_port_addresses =
+            NodePortAddresses::Networks(networks.map(|net| net.parse().unwrap()).into());
+        let running = Running::start(&narrow, &web(&[(0, "node-a")]));
+        for (address, net) in [
+            ("192.0.2.77", "192.0.2.77/24"),
+            ("2001:db8:1::77", "2001:db8:1::77/64"),
+        ] {
+            let target = SocketAddr::new(address.parse().unwrap(), 30080);
+            tools::ip(&["address", "add", net, "dev", "client"]);
+            running.changed();
+            wait::until(|| {
+                let tally = ask_many(&network.client, Protocol::Tcp, target, 2);
+                (tally.of("pod0") == 2)
+                    .then_some(())
+                    .ok_or_else(|| format!("{tally:?}"))
+            });
+            tools::ip(&["address", "delete", net, "dev", "client"]);
+            running.changed();
+        }
+        running.stop();
+    });
+}
