@@ -291,7 +291,9 @@ fn service_json(service: &Service) -> String {
     let ObjectName { namespace, name } = &service.name;
     let address = &service.cluster_ip;
     let port = |port: &Port| {
-        let Port { name, port, protocol, .. } = port;
+        let Port {
+            name, port, protocol, ..
+        } = port;
         format!(r#"{{"name":"{name}","port":{port},"protocol":"{protocol}"}}"#)
     };
     let ports: Vec<String> = service.ports.iter().map(port).collect();
@@ -308,12 +310,17 @@ pub fn slice_json(slice: &EndpointSlice, version: u32) -> String {
     let service = slice.service.as_deref().unwrap_or_default();
     let port = |port: &EndpointPort| {
         let name = port.name.as_deref().unwrap_or_default();
-        format!(r#"{{"name":"{name}","port":{},"protocol":"{}"}}"#, port.port, port.protocol)
+        format!(
+            r#"{{"name":"{name}","port":{},"protocol":"{}"}}"#,
+            port.port, port.protocol
+        )
     };
     let ports: Vec<String> = slice.ports.iter().map(port).collect();
     let endpoint = |endpoint: &Endpoint| {
         let node = endpoint.node.as_deref();
-        let node = node.map(|node| format!(r#","nodeName":"{node}""#)).unwrap_or_default();
+        let node = node
+            .map(|node| format!(r#","nodeName":"{node}""#))
+            .unwrap_or_default();
         format!(
             r#"{{"addresses":["{}"],"conditions":{{"ready":true,"serving":true,"terminating":false}}{node}}}"#,
             endpoint.address

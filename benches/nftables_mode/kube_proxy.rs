@@ -108,9 +108,16 @@ impl KubeProxy {
 
     /// Replaces a slice.
     pub(crate) fn change(&self, slice: &EndpointSlice, version: u32) {
-        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", slice_json(slice, version));
+        let event = format!(
+            "{{\"type\":\"MODIFIED\",\"object\":{}}}\n",
+            slice_json(slice, version)
+        );
         let chunk = format!("{:x}\r\n{event}\r\n", event.len());
-        let mut watches = self.objects.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self
+            .objects
+            .watches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         watches.retain_mut(|watch| watch.write_all(chunk.as_bytes()).is_ok());
     }
 }
@@ -132,7 +139,8 @@ fn syncs() -> Result<(f64, f64)> {
     stream.read_to_string(&mut text)?;
     let value = |suffix: &str| -> Result<f64> {
         let name = format!("kubeproxy_sync_proxy_rules_duration_seconds_{suffix}");
-        let is_line = |line: &&str| line.starts_with(&name) && (!line.contains("ip_family") || line.contains("IPv4"));
+        let is_line =
+            |line: &&str| line.starts_with(&name) && (!line.contains("ip_family") || line.contains("IPv4"));
         let line = text.lines().find(is_line).ok_or("no metric")?;
         Ok(line.rsplit(' ').next().ok_or("no value")?.parse()?)
     };
@@ -167,7 +175,9 @@ fn serve(mut stream: TcpStream, objects: &Objects) -> Result<()> {
             continue;
         }
         if query.contains("watch=true") || query.contains("watch=1") {
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+            stream.write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+            )?;
             if path.ends_with("/endpointslices") {
                 let mut watches = objects.watches.lock().unwrap_or_else(PoisonError::into_inner);
                 watches.push(stream.try_clone()?);

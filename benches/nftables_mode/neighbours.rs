@@ -70,7 +70,9 @@ fn commands() -> Vec<Command> {
         .map(|number| format!("add chain ip other c{number}\nadd rule ip other c{number} counter\n"))
         .collect();
     let table = format!("add table ip other\ndelete table ip other\nadd table ip other\n{table}");
-    let chains: String = (0..3_000).map(|number| format!(":OTHER-{number} - [0:0]\n")).collect();
+    let chains: String = (0..3_000)
+        .map(|number| format!(":OTHER-{number} - [0:0]\n"))
+        .collect();
     let rules: String = (0..3_000)
         .map(|number| format!("-A OTHER-{number} -s 192.0.2.0/24 -j RETURN\n"))
         .collect();
@@ -220,7 +222,11 @@ pub(crate) fn run() -> Result<()> {
         runner.wait_for_first_sync()?;
         let mut quiet = Vec::new();
         for command in &commands {
-            quiet.push(command.run()?.ok_or_else(|| format!("{}: it did not end", command.name))?);
+            quiet.push(
+                command
+                    .run()?
+                    .ok_or_else(|| format!("{}: it did not end", command.name))?,
+            );
         }
         let is_done = AtomicBool::new(false);
         let slices: Vec<_> = cluster.replacements().into_iter().take(2_000).collect();
@@ -246,11 +252,16 @@ pub(crate) fn run() -> Result<()> {
             thread::sleep(Duration::from_secs(2));
             let busy: Result<Vec<_>> = commands.iter().map(Command::run).collect();
             is_done.store(true, Ordering::Relaxed);
-            let changes = changing.join().map_err(|_| "the thread of the changes panicked")?;
+            let changes = changing
+                .join()
+                .map_err(|_| "the thread of the changes panicked")?;
             Ok((busy?, changes))
         })?;
         for ((command, quiet), busy) in commands.iter().zip(&quiet).zip(&busy) {
-            println!("{}: {quiet:.2?} without changes, {busy:.2?} with them", command.name);
+            println!(
+                "{}: {quiet:.2?} without changes, {busy:.2?} with them",
+                command.name
+            );
             let name = |what: &str| format!("nftables_mode.neighbour_{what}_s.{}", command.name);
             figure(&name("quiet"), quiet.as_secs_f64(), "s")?;
             if let Some(busy) = busy {
@@ -261,8 +272,15 @@ pub(crate) fn run() -> Result<()> {
         figure("nftables_mode.neighbours_ended", ended as f64, "commands")?;
         let delays = clock.take();
         let (half, most) = (percentile(&delays, 0.5), percentile(&delays, 0.99));
-        println!("{SIZE}x{ENDPOINTS}: {changes} changes, {} written, delay {half:.2?}, p99 {most:.2?}", delays.len());
-        figure("nftables_mode.busy_delay_median_ms", half.as_secs_f64() * 1e3, "ms")?;
+        println!(
+            "{SIZE}x{ENDPOINTS}: {changes} changes, {} written, delay {half:.2?}, p99 {most:.2?}",
+            delays.len()
+        );
+        figure(
+            "nftables_mode.busy_delay_median_ms",
+            half.as_secs_f64() * 1e3,
+            "ms",
+        )?;
         figure("nftables_mode.busy_delay_p99_ms", most.as_secs_f64() * 1e3, "ms")?;
         Ok(())
     })

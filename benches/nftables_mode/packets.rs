@@ -77,7 +77,11 @@ fn one_change(kube_proxy: &mut KubeProxy, cluster: &Cluster, syncs: f64, name: &
     }
     times.sort_by(f64::total_cmp);
     let half = times.get(times.len() / 2).copied().ok_or("no change")?;
-    figure(&format!("nftables_mode.kube_proxy_one_change_ms.{name}"), half * 1e3, "ms")?;
+    figure(
+        &format!("nftables_mode.kube_proxy_one_change_ms.{name}"),
+        half * 1e3,
+        "ms",
+    )?;
     Ok(())
 }
 
@@ -95,7 +99,13 @@ fn iptables(cluster: &Cluster) -> Result<()> {
     if synced.is_success() {
         Ok(())
     } else {
-        Err(synced.to_string().lines().take(5).collect::<Vec<_>>().join("\n").into())
+        Err(synced
+            .to_string()
+            .lines()
+            .take(5)
+            .collect::<Vec<_>>()
+            .join("\n")
+            .into())
     }
 }
 
@@ -110,7 +120,13 @@ fn measure<T>(name: &str, size: u32, serve: impl FnOnce() -> Result<T> + Send) -
     // Ends with the process.
     thread::spawn(move || listener.incoming().for_each(drop));
     let _entered = network.node.enter();
-    tools::ip(&["route", "add", "11.0.0.0/8", "via", &Network::pod_ipv4(0).to_string()]);
+    tools::ip(&[
+        "route",
+        "add",
+        "11.0.0.0/8",
+        "via",
+        &Network::pod_ipv4(0).to_string(),
+    ]);
     tools::ip(&["route", "add", "10.0.0.0/8", "dev", "client"]);
     // Connections that were reset are not counted for long.
     tools::set_sysctl("net.netfilter.nf_conntrack_tcp_timeout_close", "1");

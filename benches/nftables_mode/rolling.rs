@@ -34,7 +34,9 @@ pub(crate) fn run() -> Result<()> {
             // The changes by time: the Deployments began at different moments.
             let mut changes = Vec::new();
             for (number, [replacement, original]) in pairs.iter().enumerate() {
-                let Some(new) = replacement.endpoints.last() else { continue };
+                let Some(new) = replacement.endpoints.last() else {
+                    continue;
+                };
                 let mut slice = original.clone();
                 let offset = READY * number as u32 / deployments as u32;
                 for pod in 0..PODS.min(original.endpoints.len()) {
@@ -63,7 +65,10 @@ pub(crate) fn run() -> Result<()> {
             Ok(removals.take())
         })?;
         let (half, most) = (percentile(&delays, 0.5), percentile(&delays, 1.0));
-        println!("{deployments} Deployments: {} removals, {half:.2?}, at most {most:.2?}", delays.len());
+        println!(
+            "{deployments} Deployments: {} removals, {half:.2?}, at most {most:.2?}",
+            delays.len()
+        );
         for (what, time) in [("median", half), ("most", most)] {
             let name = format!("nftables_mode.rolling_{what}_ms.{deployments}x{PODS}");
             figure(&name, time.as_secs_f64() * 1e3, "ms")?;
@@ -75,7 +80,9 @@ pub(crate) fn run() -> Result<()> {
 /// Another address of the network of the pods.
 fn next_address(address: std::net::IpAddr, number: u32) -> std::net::IpAddr {
     match address {
-        std::net::IpAddr::V4(address) => std::net::Ipv4Addr::from_bits(address.to_bits() + 0x1000 + number).into(),
+        std::net::IpAddr::V4(address) => {
+            std::net::Ipv4Addr::from_bits(address.to_bits() + 0x1000 + number).into()
+        }
         other => other,
     }
 }

@@ -111,7 +111,11 @@ pub(crate) fn transaction(proxier: &mut super::Proxier) -> Result<Duration> {
     if !synced.is_success() || synced.plan.len() != 1 {
         return Err(synced.to_string().into());
     }
-    let apply = synced.durations.stages().into_iter().find(|(name, _)| *name == "apply");
+    let apply = synced
+        .durations
+        .stages()
+        .into_iter()
+        .find(|(name, _)| *name == "apply");
     Ok(apply.ok_or("no stage of the execution")?.1)
 }
 
