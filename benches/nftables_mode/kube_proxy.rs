@@ -4,13 +4,14 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::Result;
 use kernlink_benches::cluster::{Cluster, NODE, NODE_NAME, PODS, slice_json};
+use kernlink_kernel_tests::programs;
 use kernlink_proxier::services::EndpointSlice;
 
 const METRICS: &str = "127.0.0.1:10249";
@@ -71,7 +72,7 @@ impl KubeProxy {
             ),
         )?;
         let log = fs::File::create(folder.join("log"))?;
-        let child = Command::new(program)
+        let child = programs::given(program)
             .arg("--config")
             .arg(&config)
             .env("KUBE_FEATURE_WatchListClient", "false")

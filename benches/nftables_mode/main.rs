@@ -28,6 +28,9 @@ const PARTS: &str = "KERNLINK_BENCH_NFTABLES";
 /// The environment variable with the number of Services for a process that prints its resident memory.
 const RESIDENT: &str = "KERNLINK_BENCH_RESIDENT";
 
+/// A part of the benchmark.
+type Part = fn() -> Result<()>;
+
 fn main() -> Result<()> {
     if let Some(size) = child(RESIDENT)? {
         return syncs::print_resident(size);
@@ -37,7 +40,7 @@ fn main() -> Result<()> {
         let mut requested = parts.iter().flat_map(|parts| parts.split(','));
         parts.is_none() || requested.any(|requested| requested == part)
     };
-    let all: [(&str, fn() -> Result<()>); 7] = [
+    let all: [(&str, Part); 7] = [
         ("syncs", syncs::run),
         ("restart", syncs::restart),
         ("resident", syncs::resident),

@@ -93,6 +93,12 @@ pub fn from_variable(name: &str) -> Command {
     )
 }
 
+/// A command that starts a program that the user named, such as kube-proxy in a benchmark.
+#[must_use]
+pub fn given(path: &Path) -> Command {
+    Command::new(path)
+}
+
 /// A command that starts the running program again, for parts of a test that need a separate process. Panics if the path of the
 /// running program cannot be read.
 #[track_caller]

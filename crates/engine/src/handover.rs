@@ -1,6 +1,6 @@
 //! The hand-over: what modes left that do not serve the node any more is removed, while one mode serves it.
 //!
-//! [`Proxier`](crate::Proxier) has one [`Handover`], with a [`Retire`] for each mode that may have served the node before. A hand-over is no
+//! [`Proxier`](crate::Proxier) has one `Handover`, with a [`Retire`] for each mode that may have served the node before. A hand-over is no
 //! data path: each retiring mode has its own state, kernel APIs and retries, and what it did is in [`Synced::handover`](crate::Synced), apart
 //! from the plan and the report of the serving mode. No mode depends on another one. What they have in common passes through here as plain values:
 //!

@@ -47,7 +47,7 @@ pub struct Synced<K, O, P, E> {
     /// [`next`](Self::next); [`events`](Self::events) named them once.
     pub unread: usize,
     /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
-    /// [`Services::health_check`] returns the present value. The first sync that is not [partial](Self::is_partial) names all of them.
+    /// [`Services::health_check`](kernlink_services::Services::health_check) returns the present value. The first sync that is not [partial](Self::is_partial) names all of them.
     pub health_checks: BTreeSet<(Family, u16)>,
     /// How long the stages took. All 0 without [`Proxier::set_clock`](crate::Proxier::set_clock).
     pub durations: Durations,

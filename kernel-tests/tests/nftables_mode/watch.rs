@@ -48,11 +48,9 @@ impl Running {
         };
         let (sender, synced) = mpsc::channel();
         let notify = move |notice: Notice<NftablesMode>| match notice {
-            Notice::Synced(synced) => {
-                // One that read while the other program was deleting may fail. It is repeated.
-                if synced.is_success() {
-                    _ = sender.send(!synced.plan.is_empty());
-                }
+            // One that read while the other program was deleting may fail. It is repeated.
+            Notice::Synced(synced) if synced.is_success() => {
+                _ = sender.send(!synced.plan.is_empty());
             }
             Notice::Failed(error) => eprintln!("sync failed: {error}"),
             _ => {}

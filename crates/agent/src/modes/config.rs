@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
 use kernlink_proxier::{DataPath, Intervals, InvalidConfig, iptables_mode, ipvs_mode, nftables_mode};
+use kernlink_services::Event;
 use kernlink_userspace::{Limits, data_path as userspace};
 
+use super::listing::{Desired, Listings};
 use super::mode::Mode;
-use super::served::Served;
+use super::served::{Served, compiled};
+use super::settings::{NftablesConfig, UserspaceConfig};
 
 /// The configuration of a mode.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,26 +24,6 @@ pub enum Config {
     Nftables(NftablesConfig),
     /// Userspace mode.
     Userspace(Box<UserspaceConfig>),
-}
-
-/// The configuration of nftables mode.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NftablesConfig {
-    /// That of the data path.
-    pub config: nftables_mode::Config,
-    /// Virtual servers in these networks that kube-proxy's IPVS mode left are foreign: they are not removed.
-    pub exclude_cidrs: Vec<IpNet>,
-}
-
-/// The configuration of userspace mode.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UserspaceConfig {
-    /// That of the data path.
-    pub config: userspace::Config,
-    /// The limits of the proxy.
-    pub limits: Limits,
-    /// The configuration of IPVS mode, for the removal of what it left: it decides what is owned. Its Services are those of `config`.
-    pub retiring_ipvs: ipvs_mode::Config,
 }
 
 impl Config {
@@ -136,6 +118,16 @@ impl Config {
     /// Everything that is invalid.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         in_mode!(self, |M, settings| M::validate(M::of_settings(settings)))
+    }
+
+    /// The whole desired state as text, with events about the Services. No kernel is read. `None` in userspace mode: its rules depend on the
+    /// ports at which the process listens.
+    #[must_use]
+    pub fn listings(&self, desired: &Desired<'_>) -> (Option<Listings>, Vec<Event>) {
+        in_mode!(self, |M, settings| {
+            let (state, events) = compiled::<M>(settings, desired);
+            (state.desired_state(desired), events)
+        })
     }
 }
 

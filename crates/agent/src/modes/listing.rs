@@ -2,10 +2,7 @@
 
 use kernlink_base::KernelRelease;
 use kernlink_proxier::{iptables_mode, ipvs_mode, nftables_mode};
-use kernlink_services::{Changes, Event, Services};
-
-use super::config::{Config, in_mode};
-use super::served::{Served, compiled};
+use kernlink_services::{Changes, Services};
 
 /// The desired state as text, one listing for each kind of kernel object of the configured mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,16 +39,4 @@ pub struct Desired<'a> {
     pub kernel: KernelRelease,
     /// The number of processors, which decides about sysctls.
     pub processors: u32,
-}
-
-impl Config {
-    /// The whole desired state as text, with events about the Services. No kernel is read. `None` in userspace mode: its rules depend on the
-    /// ports at which the process listens.
-    #[must_use]
-    pub fn listings(&self, desired: &Desired<'_>) -> (Option<Listings>, Vec<Event>) {
-        in_mode!(self, |M, settings| {
-            let (state, events) = compiled::<M>(settings, desired);
-            (state.desired_state(desired), events)
-        })
-    }
 }

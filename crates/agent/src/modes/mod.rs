@@ -9,6 +9,7 @@ mod listing;
 mod mode;
 mod running;
 mod served;
+mod settings;
 
 #[cfg(test)]
 mod tests;
@@ -23,12 +24,13 @@ use kernlink_proxier::nftables_mode;
 use kernlink_proxier::retire::Retire;
 use kernlink_userspace::data_path as userspace;
 
+pub use self::config::Config;
 pub(crate) use self::config::in_mode;
-pub use self::config::{Config, NftablesConfig, UserspaceConfig};
 pub use self::listing::{Desired, Listings};
 pub use self::mode::{Mode, UnknownMode};
 pub(crate) use self::running::{AnyRunner, AnyStatus, no_status};
 pub use self::served::{OpenError, Opened, Served};
+pub use self::settings::{NftablesConfig, UserspaceConfig};
 
 /// Something that is done in the configured mode.
 pub(crate) trait Task {

@@ -15,9 +15,9 @@ use kernlink_userspace::limits::raise_descriptor_limit;
 use kernlink_userspace::{AllStats, Proxy, UserspaceMode, data_path as userspace};
 use tokio::runtime::{Builder, Runtime};
 
-use super::config::{NftablesConfig, UserspaceConfig};
 use super::listing::{Desired, Listings};
 use super::mode::Mode;
+use super::settings::{NftablesConfig, UserspaceConfig};
 
 /// A data path that the agent can run.
 pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Totals: Collect> {

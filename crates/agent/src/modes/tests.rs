@@ -35,13 +35,12 @@ use kernlink_services::{
 use kernlink_userspace::UserspaceMode;
 use kernlink_userspace::data_path::sockets::FakeSockets;
 
+use self::any_proxier::{AnyProxier, Did};
 use super::*;
 use crate::modes::served::Served;
 
 #[path = "../../tests/support/any_proxier.rs"]
 mod any_proxier;
-
-use self::any_proxier::{AnyProxier, Did};
 
 /// Modes on a node that they do not serve.
 type Modes = Vec<Box<dyn Retire>>;

@@ -178,7 +178,7 @@ impl<T: Default> Recorder<T> {
         self.seen = pending.map(|(kind, counts)| (*kind, counts.pending)).collect();
     }
 
-    /// A sync ended with a report. One that [is partial](Synced::is_partial) and the next one count as one sync.
+    /// A sync ended with a report. One that [is partial](crate::Synced::is_partial) and the next one count as one sync.
     pub fn on_synced<M: DataPath<Totals = T>>(
         &mut self,
         proxier: &Proxier<M>,
