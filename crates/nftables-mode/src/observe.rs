@@ -262,6 +262,10 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
     let changed = reread(state, kernel, keys)?;
     for key in &changed {
         state.set_dirty(key);
+        if let Key::Service(family, name) = key {
+            // Repairs count: if another program changes it again and again, this is reported, and repairs are delayed.
+            state.family_mut(*family).changed.insert(name.clone());
+        }
     }
     // A Service is repaired by itself: a listing of many elements takes too long.
     Ok(changed

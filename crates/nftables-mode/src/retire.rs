@@ -3,9 +3,13 @@
 //! The tables translate new connections, before or after those of another mode. A frontend that the serving mode does not serve yet keeps its
 //! elements; with the last one the tables are deleted. Established connections continue without them: connection tracking translates
 //! their packets.
+//!
+//! The tables also refuse packets to cluster IPs that nothing translated, such as those that IPVS accepts. With the elements of the first
+//! frontends what refuses packets to them is deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use ipnet::IpNet;
@@ -14,12 +18,16 @@ use kernlink_engine::data_path::Class;
 use kernlink_engine::retire::{
     Kept, Leftovers, Removed, Retire, Retired, RetiredOutcome, RetiredStep, Round, Unserved,
 };
-use kernlink_nftables::{Commands, Element, Elements, Error, ItemKey, Nftables, Operation, Set, TableKey};
+use kernlink_nftables::{
+    Commands, Data, Element, Elements, Error, Expression, ItemKey, Nftables, Operation, Set, TableKey,
+    Verdict,
+};
 use kernlink_services::{Family, FrontendKey, Protocol};
 
-use crate::item::{protocol_of, read_frontend};
+use crate::item::{Shared, protocol_of, read_frontend};
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
 use crate::ranges;
+use crate::rules::CHECK_CLUSTER_IPS;
 
 /// The most elements that are deleted by one transaction.
 const MOST_ELEMENTS: usize = 4_000;
@@ -107,7 +115,7 @@ impl Retiring {
             } else {
                 SetName::named(name).is_some_and(SetName::is_of_frontends)
             };
-            if is_of_frontends {
+            if is_of_frontends || name == CLUSTER_IPS {
                 let elements = self.0.list_elements(&set.key)?;
                 contents.push((set, elements));
             }
@@ -135,32 +143,122 @@ impl Retiring {
         if remaining.held.is_empty() {
             return Ok(None);
         }
-        for (set, elements) in contents {
-            let is_held = |element: &Element| {
-                owner(family, &set, element).is_some_and(|owner| match owner {
-                    Owner::Frontend(frontend) => remaining.held.contains(&frontend),
-                    Owner::NodePort(..) => remaining.held.iter().any(|held| owner.is_of(held)),
-                })
-            };
-            let deleted: Vec<Element> = elements
-                .iter()
-                .filter(|element| !is_held(element))
-                .map(Element::key_only)
-                .collect();
-            remaining.deleted.push((set, deleted));
+        let is_held = |owner: &Owner| match owner {
+            Owner::Frontend(frontend) => remaining.held.contains(frontend),
+            Owner::NodePort(..) => remaining.held.iter().any(|held| owner.is_of(held)),
+        };
+        // A frontend of a held address may be served by the other mode already.
+        let mut checked: BTreeSet<IpAddr> = remaining.held.iter().map(|held| held.address).collect();
+        for (set, elements) in &contents {
+            for owner in elements.iter().filter_map(|element| owner(family, set, element)) {
+                if let Owner::Frontend(frontend) = &owner
+                    && !is_held(&owner)
+                {
+                    checked.remove(&frontend.address);
+                }
+            }
         }
+        let stays = |set: &Set, element: &Element| {
+            if *set.key.name == *CLUSTER_IPS {
+                let read = Shared::read(family, SetName::ClusterIps, &element.key);
+                matches!(read, Some(Shared::ClusterIp(address)) if checked.contains(&address))
+            } else {
+                owner(family, set, element).is_some_and(|owner| is_held(&owner))
+            }
+        };
+        let mut deleted = Vec::new();
+        for (set, elements) in contents {
+            let elements = elements.iter().filter(|element| !stays(&set, element));
+            let elements: Vec<Element> = elements.map(Element::key_only).collect();
+            deleted.push((set, elements));
+        }
+        deleted.sort_by_key(|(set, _)| rank(&set.key.name));
+        remaining.deleted = deleted;
+        remaining.rules = self.drop_rules(table, is_kube_proxy)?;
         Ok(Some(remaining))
+    }
+
+    /// The deletions of the rules that drop packets to all other addresses of the ServiceCIDRs.
+    fn drop_rules(&mut self, table: &TableKey, is_kube_proxy: bool) -> Result<Vec<Operation>, Error> {
+        let chain = if is_kube_proxy {
+            KUBE_PROXY_CHECK_CLUSTER_IPS
+        } else {
+            CHECK_CLUSTER_IPS
+        };
+        let rules = match self.0.rules(table, Some(chain)) {
+            Ok(rules) => rules,
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let drops = |expression: &Expression| {
+            matches!(expression, Expression::Immediate(immediate)
+                if immediate.data == Data::Verdict(Verdict::Drop))
+        };
+        let rules = rules.iter().filter(|rule| rule.expressions.iter().any(drops));
+        Ok(rules
+            .filter_map(kernlink_nftables::Rule::key)
+            .map(Operation::delete)
+            .collect())
     }
 }
 
 /// The sets whose elements lead to endpoints.
 const SERVING: [&str; 3] = ["frontends", KUBE_PROXY_SETS[0], KUBE_PROXY_NODE_PORTS[0]];
 
+/// The set of cluster IPs, in both tables.
+const CLUSTER_IPS: &str = "cluster-ips";
+/// The chain of kube-proxy's table that refuses packets to cluster IPs.
+const KUBE_PROXY_CHECK_CLUSTER_IPS: &str = "cluster-ips-check";
+
+/// In which order elements are deleted where one transaction cannot hold all: first what refuses packets, and what admits clients last, so
+/// that at no time a client is served that is not to be.
+fn rank(set: &str) -> u8 {
+    match set {
+        CLUSTER_IPS
+        | "no-endpoints"
+        | "no-local-endpoints"
+        | "no-endpoint-services"
+        | "no-endpoint-nodeports" => 0,
+        _ if SERVING.contains(&set) => 1,
+        "restricted-frontends" | "firewall-ips" => 3,
+        "allowed-sources" => 4,
+        _ => 2,
+    }
+}
+
 /// What of a table stays, and what is deleted.
 #[derive(Default)]
 struct Remaining {
     held: BTreeSet<FrontendKey>,
+    /// Deletions of rules.
+    rules: Vec<Operation>,
     deleted: Vec<(Set, Vec<Element>)>,
+}
+
+impl Remaining {
+    /// The transactions that delete it, each with its sets.
+    fn transactions(self) -> Vec<(Vec<Operation>, Vec<Set>)> {
+        let mut transactions = Vec::new();
+        let (mut operations, mut sets, mut room) = (self.rules, Vec::new(), MOST_ELEMENTS);
+        for (set, elements) in self.deleted {
+            let mut elements = elements.into_iter().peekable();
+            while elements.peek().is_some() {
+                if room == 0 {
+                    transactions.push((std::mem::take(&mut operations), std::mem::take(&mut sets)));
+                    room = MOST_ELEMENTS;
+                }
+                let part: Vec<Element> = elements.by_ref().take(room).collect();
+                room -= part.len();
+                let part = Elements::new(set.key.clone(), part);
+                operations.push(Operation::delete(ItemKey::Elements(part)));
+                sets.push(set.clone());
+            }
+        }
+        if !operations.is_empty() {
+            transactions.push((operations, sets));
+        }
+        transactions
+    }
 }
 
 /// What an element belongs to.
@@ -294,14 +392,9 @@ impl Retire for Retiring {
                     retired.steps.push(step);
                 }
                 Ok(Some(remaining)) => {
-                    retired.held.extend(remaining.held);
-                    for (set, deleted) in remaining.deleted {
-                        for part in deleted.chunks(MOST_ELEMENTS) {
-                            let elements = Elements::new(set.key.clone(), part.iter().cloned());
-                            let operation = Operation::delete(ItemKey::Elements(elements));
-                            let step = self.step(round, family, &[operation], vec![set.clone()]);
-                            retired.steps.push(step);
-                        }
+                    retired.held.extend(&remaining.held);
+                    for (operations, sets) in remaining.transactions() {
+                        retired.steps.push(self.step(round, family, &operations, sets));
                     }
                 }
                 Err(error) => _ = retired.problem.get_or_insert_with(|| text(&error)),

@@ -259,6 +259,9 @@ pub(crate) fn timeout_of(rule: &Rule) -> Option<u32> {
 /// The chain of the rules that [`renewal`] makes.
 pub(crate) const RENEWAL: &str = "affinity-renewal";
 
+/// The chain that refuses packets to cluster IPs.
+pub(crate) const CHECK_CLUSTER_IPS: &str = "check-cluster-ips";
+
 struct Builder<'a> {
     parameters: &'a Parameters,
     table: TableKey,
@@ -701,13 +704,13 @@ impl Builder<'_> {
         rule.push(Self::lookup(SetName::NoLocalEndpoints, 0));
         rule.push(Self::verdict(Verdict::Drop));
         self.rule("check-endpoints", rule);
-        self.chain("check-cluster-ips");
+        self.chain(CHECK_CLUSTER_IPS);
         let rule = vec![
             self.destination(0),
             Self::lookup(SetName::ClusterIps, 0),
             self.reject(),
         ];
-        self.rule("check-cluster-ips", rule);
+        self.rule(CHECK_CLUSTER_IPS, rule);
         for net in self.parameters.service_cidrs.clone() {
             let mut rule = vec![self.destination(0)];
             let address = Value::from(net.trunc().addr());
@@ -717,7 +720,7 @@ impl Builder<'_> {
             }
             rule.push(Compare::new(Register::data(0), CompareOperator::Equal, address).into());
             rule.push(Self::verdict(Verdict::Drop));
-            self.rule("check-cluster-ips", rule);
+            self.rule(CHECK_CLUSTER_IPS, rule);
         }
     }
 
@@ -737,8 +740,8 @@ impl Builder<'_> {
         }
         for (chain, to) in [
             ("filter-input", &["check-endpoints"][..]),
-            ("filter-forward", &["check-endpoints", "check-cluster-ips"]),
-            ("filter-output", &["check-endpoints", "check-cluster-ips"]),
+            ("filter-forward", &["check-endpoints", CHECK_CLUSTER_IPS]),
+            ("filter-output", &["check-endpoints", CHECK_CLUSTER_IPS]),
         ] {
             for to in to {
                 let mut rule = Self::is_new();

@@ -402,6 +402,40 @@ fn what_another_program_changes_is_found_by_a_recheck_without_a_listing() {
 }
 
 #[test]
+fn a_service_that_another_program_changes_again_and_again_is_reported_and_repaired_later() {
+    let mut process = Process::new();
+    process.service(service("a", 1));
+    process.endpoints("a", &[(1, true)]);
+    process.sync();
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let key = || Key::Service(Family::Ipv4, ObjectName::new("ns", "a"));
+    let mut fight = |process: &mut Process| {
+        let elements = process.node.elements(Family::Ipv4, "frontends");
+        let elements = elements.iter().map(kernlink_nftables::Element::key_only);
+        let elements = kernlink_nftables::Elements::new(table.set("frontends"), elements);
+        let deletion = TableOperation::delete(ItemKey::Elements(elements));
+        process.node.tables.0.lock().apply(&[deletion]).unwrap();
+        assert!(process.proxier.recheck([key()]));
+        process.sync()
+    };
+    for _ in 0..2 {
+        assert_eq!(fight(&mut process).events, []);
+        assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 1);
+    }
+    let third = fight(&mut process);
+    let events: Vec<String> = third.events.iter().map(ToString::to_string).collect();
+    let expected = "changed or removed IPv4 elements of Service ns/a 3 times in a row";
+    assert!(events.iter().any(|event| event.contains(expected)), "{events:?}");
+    assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 1);
+    // The other program wins until the delay has passed.
+    let later = fight(&mut process);
+    assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 0);
+    process.now = later.next.unwrap();
+    process.sync();
+    assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 1);
+}
+
+#[test]
 fn more_endpoints_than_the_largest_class_are_reported_once_and_a_part_is_served() {
     let mut process = Process::new();
     process.service(service("a", 1));

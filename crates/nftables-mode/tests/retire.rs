@@ -18,14 +18,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kernlink_engine::contract::{Client, Request};
+use kernlink_engine::contract::{Calls, Client, Request};
 use kernlink_engine::retire::{Retire, Retired, Round, Unserved};
-use kernlink_nftables::{Data, Element, Elements, Nftables, Operation, Set, Table, TableKey, Value};
+use kernlink_nftables::{
+    BaseChain, Chain, ChainType, Data, DataType, Element, Elements, Fake, Hook, Nftables, Operation, Packet,
+    PacketFate, RejectKind, RuleBuilder, Set, Table, TableKey, Value, Verdict,
+};
 use kernlink_nftables_mode::retire::Retiring;
-use kernlink_services::{Family, FrontendKey, ObjectName, Protocol};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, Family, FrontendKey, ObjectChange, ObjectName, Port, Protocol,
+};
 
 use crate::node::Node;
-use crate::services::{Process, balanced, service};
+use crate::services::{Process, balanced, service, slice};
 
 fn key(address: [u8; 4], port: u16) -> FrontendKey {
     FrontendKey {
@@ -100,6 +105,97 @@ fn a_frontend_stays_until_the_serving_mode_serves_it_and_the_tables_are_deleted_
     assert_eq!(node.foreign(), foreign);
 }
 
+/// The commands of the steps for IPv4. Of IPv6 nothing stays.
+fn ipv4(retired: &Retired) -> Vec<&str> {
+    let steps = retired.steps.iter();
+    steps
+        .filter(|step| step.class.family == Some(Family::Ipv4))
+        .map(|step| step.command.as_str())
+        .collect()
+}
+
+/// Whether hooks accept the first packet of a connection of the node to this frontend, without a translation of its destination.
+fn passes(node: &Node, frontend: FrontendKey, hooks: &[Hook]) -> bool {
+    let mut fake: Fake = node.tables.0.lock().clone();
+    let protocol = kernlink_nftables::Protocol::from(frontend.protocol);
+    let source = [192, 0, 2, 10].into();
+    let packet = Packet::new(source, frontend.address, protocol.0, frontend.port);
+    hooks
+        .iter()
+        .all(|hook| fake.evaluate(*hook, packet.clone()).fate == PacketFate::Accepted)
+}
+
+#[test]
+fn nothing_refuses_packets_to_frontends_that_the_serving_mode_serves_while_others_stay() {
+    let mut config = node::config();
+    config.service_cidrs = vec!["10.96.0.0/12".parse().unwrap()];
+    let mut process = Process::on(Node::new(&Calls::default()), &config);
+    for last in 1..=2 {
+        process.service(service(&format!("s{last}"), last));
+        process.endpoints(&format!("s{last}"), &[(last, false)]);
+    }
+    // Without endpoints.
+    process.service(service("s3", 3));
+    process.service(service("s4", 4).with_port(Port::new("other", 81)));
+    let ports = slice("s4", &[(4, false)]).with_port(EndpointPort::new("other", 8_081));
+    process.change(Change::EndpointSlices(ObjectChange::Upsert(ports)));
+    process.sync();
+    let node = process.node;
+    // As packets are that the serving mode accepts before these hooks.
+    let hooks = [Hook::Input, Hook::Forward, Hook::Output];
+    let keys = [
+        ([10, 96, 0, 1], 90),
+        ([10, 96, 0, 2], 90),
+        ([10, 96, 0, 3], 80),
+        ([10, 96, 0, 4], 90),
+    ];
+    let keys = keys.map(|(address, port)| key(address, port));
+    let unallocated = key([10, 96, 1, 1], 80);
+    assert_eq!(keys.map(|key| passes(&node, key, &hooks)), [false; 4]);
+    assert!(!passes(&node, unallocated, &hooks));
+    let mut retiring = Retiring::new(Box::new(node.tables.clone()));
+    let waiting = BTreeMap::from([
+        (key([10, 96, 0, 1], 80), unserved("s1", &[])),
+        (key([10, 96, 0, 4], 81), unserved("s4", &[])),
+    ]);
+    let retired = retire(&mut retiring, &waiting, true);
+    assert_eq!(retired.held, waiting.keys().copied().collect());
+    assert_eq!(ipv4(&retired).len(), 1, "one transaction");
+    // The other port of the last one is served by the serving mode.
+    assert_eq!(
+        keys.map(|key| passes(&node, key, &hooks)),
+        [false, true, true, true]
+    );
+    assert!(passes(&node, unallocated, &hooks));
+    assert!(waiting.keys().all(|key| is_served(&node, *key)));
+    assert_eq!(retire(&mut retiring, &waiting, true).steps.len(), 0);
+}
+
+#[test]
+fn what_refuses_packets_is_deleted_first_if_one_transaction_cannot_hold_all() {
+    let mut process = Process::new();
+    process.service(service("s1", 1));
+    process.endpoints("s1", &[(1, false)]);
+    process.service(service("s2", 2));
+    let mut many = slice("s2", &[]);
+    for number in 0..4_100_u32 {
+        let address = std::net::Ipv4Addr::from(0x0a80_0000 + number);
+        many = many.with_endpoint(Endpoint::new(address.into()).with_node("node-b"));
+    }
+    process.change(Change::EndpointSlices(ObjectChange::Upsert(many)));
+    process.sync();
+    let node = process.node;
+    let mut retiring = Retiring::new(Box::new(node.tables.clone()));
+    let waiting = BTreeMap::from([(key([10, 96, 0, 1], 80), unserved("s1", &[]))]);
+    let retired = retire(&mut retiring, &waiting, true);
+    let commands = ipv4(&retired);
+    assert_eq!(commands.len(), 2);
+    let first = commands[0].lines().nth(1).unwrap();
+    assert_eq!(first, "delete element ip kernlink cluster-ips { 10.96.0.2 }");
+    assert_eq!(node.elements(Family::Ipv4, "endpoints").len(), 1);
+    assert!(is_served(&node, key([10, 96, 0, 1], 80)));
+}
+
 #[test]
 fn a_frontend_does_not_stay_if_it_admits_a_client_that_its_ranges_do_not_admit_any_more() {
     let mut process = Process::new();
@@ -128,21 +224,23 @@ fn the_table_of_kube_proxy_keeps_the_frontends_that_are_not_served_yet() {
     let process = Process::new();
     let node = process.node;
     let table = TableKey::new(Family::Ipv4, "kube-proxy");
-    let types = [
-        kernlink_nftables::DataType::Ipv4Address,
-        kernlink_nftables::DataType::Protocol,
-        kernlink_nftables::DataType::Service,
+    let types = [DataType::Ipv4Address, DataType::Protocol, DataType::Service];
+    let ips = Set::map(table.set("service-ips"), &types, &[DataType::Mark]);
+    let ports = Set::map(table.set("service-nodeports"), &types[1..], &[DataType::Mark]);
+    let cluster_ips = Set::new(table.set("cluster-ips"), &types[..1]);
+    let check = table.chain("cluster-ips-check");
+    let rules = [
+        RuleBuilder::new(check.clone())
+            .destination_address()
+            .is_in(&cluster_ips)
+            .reject(RejectKind::Icmp, Some(3)),
+        RuleBuilder::new(check.clone())
+            .destination_address()
+            .masked(Value::new(&[255, 240, 0, 0]), Value::new(&[0; 4]))
+            .equals(std::net::Ipv4Addr::new(10, 96, 0, 0))
+            .verdict(Verdict::Drop),
     ];
-    let ips = Set::map(
-        table.set("service-ips"),
-        &types,
-        &[kernlink_nftables::DataType::Mark],
-    );
-    let ports = Set::map(
-        table.set("service-nodeports"),
-        &types[1..],
-        &[kernlink_nftables::DataType::Mark],
-    );
+    let hook = BaseChain::new(ChainType::Filter, Hook::Output, BaseChain::FILTER);
     let frontend = |last: u8| {
         Value::concat([
             std::net::Ipv4Addr::new(10, 96, 0, last).into(),
@@ -156,6 +254,12 @@ fn the_table_of_kube_proxy_keeps_the_frontends_that_are_not_served_yet() {
         Operation::add(Table::new(table.clone())),
         Operation::add(ips.clone()),
         Operation::add(ports.clone()),
+        Operation::add(cluster_ips.clone()),
+        Operation::add(Chain::new(check.clone()).with_base(hook)),
+        Operation::add(Elements::new(
+            cluster_ips.key.clone(),
+            [1, 2].map(|last| Element::new(std::net::Ipv4Addr::new(10, 96, 0, last))),
+        )),
         Operation::add(Elements::new(
             ips.key.clone(),
             [element(frontend(1)), element(frontend(2))],
@@ -166,6 +270,13 @@ fn the_table_of_kube_proxy_keeps_the_frontends_that_are_not_served_yet() {
         )),
     ];
     node.tables.0.lock().apply(&operations).unwrap();
+    let rules = rules.map(|rule| Operation::add(rule.build().unwrap()));
+    node.tables.0.lock().apply(&rules).unwrap();
+    let refused = |node: &Node| {
+        let addresses = [[10, 96, 0, 1], [10, 96, 0, 2], [10, 96, 1, 1]];
+        addresses.map(|address| !passes(node, key(address, 90), &[Hook::Output]))
+    };
+    assert_eq!(refused(&node), [true; 3]);
     let mut retiring = Retiring::new(Box::new(node.tables.clone()));
     let waiting = BTreeMap::from([
         (key([10, 96, 0, 1], 80), unserved("a", &[])),
@@ -173,6 +284,7 @@ fn the_table_of_kube_proxy_keeps_the_frontends_that_are_not_served_yet() {
     ]);
     let retired = retire(&mut retiring, &waiting, true);
     assert_eq!(retired.held.len(), 2);
+    assert_eq!(refused(&node), [true, false, false]);
     let left = |set: &Set| node.tables.0.lock().list_elements(&set.key).unwrap();
     assert_eq!(
         left(&ips)

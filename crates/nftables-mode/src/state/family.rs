@@ -57,7 +57,7 @@ pub(crate) struct FamilyState {
     pub(crate) is_all_dirty: bool,
     pub(crate) dirty_leftovers: BTreeSet<FrontendKey>,
     pub(crate) is_shared_dirty: bool,
-    /// The Services of which the last listing found other elements than the recorded ones.
+    /// The Services of which a listing or a recheck found other elements than the recorded ones.
     pub(crate) changed: BTreeSet<ObjectName>,
     /// The writes that failed.
     pub(super) failed: HashMap<Key, Arc<Write>, RandomState>,
