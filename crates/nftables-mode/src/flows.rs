@@ -47,7 +47,8 @@ impl Flows {
                     is_first || before.endpoints.iter().any(is_gone)
                 }
             };
-            if is_stale {
+            // Flows that became stale when another Service lost the frontend are deleted after this Service has it.
+            if is_stale || self.changed.contains_key(address) {
                 self.changed.insert(*address, service.clone());
             }
             let destination = Destination {

@@ -456,3 +456,24 @@ fn more_endpoints_than_the_largest_class_are_reported_once_and_a_part_is_served(
     ))));
     assert_eq!(process.sync().events, []);
 }
+
+#[test]
+fn udp_flows_are_deleted_when_a_frontend_passes_to_a_service_without_endpoints() {
+    let udp = |name: &str| {
+        kernlink_services::Service::new(kernlink_services::ObjectName::new("ns", name))
+            .with_cluster_ip("10.96.0.1")
+            .with_port(kernlink_services::Port::new("http", 53).with_protocol(Protocol::Udp))
+    };
+    let mut process = Process::new();
+    process.service(udp("a"));
+    process.endpoints("a", &[(1, false)]);
+    process.service(udp("b"));
+    process.sync();
+    let deleted = ObjectChange::Delete(kernlink_services::ObjectName::new("ns", "a"));
+    process.change(Change::Services(deleted));
+    let synced = process.sync();
+    let has_flows = |(_, step): (_, &kernlink_engine::plan::Step<Key, Operation>)| {
+        matches!(step.operation, Operation::Flows(_))
+    };
+    assert!(synced.plan.steps().any(has_flows), "{}", synced.plan);
+}
