@@ -146,12 +146,19 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
                 .filter(|key| *key != target.slot.table(family))
                 .collect(),
         };
+        // The other table serves until this one has what it is to serve.
+        let failed = of_family.failed_services(state.ports(), target.slot);
+        let mut needs: Vec<Need> = target.creation.clone().into_iter().collect();
+        if of_family.is_held(failed.len(), state.now) {
+            needs.extend(written.services.values().cloned());
+            needs.extend(failed.iter().flat_map(|key| builder.after(key, false)));
+        }
         builder.push(
             Phase::Switch,
             Key::Switch(family),
             Subject::DataPath,
             Operation::Switch(Box::new(switch)),
-            needs(&target.creation),
+            Needs::all(needs),
         );
     }
     written

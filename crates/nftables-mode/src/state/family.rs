@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
 use kernlink_nftables::TableKey;
@@ -14,6 +15,10 @@ use crate::operation::{FrontendChange, Observed, Write};
 use crate::port::{PortSpec, Written};
 use crate::rules::Parameters;
 use crate::totals::FamilyTotals;
+
+/// How long a table that serves stays in use because the one that is to replace it lacks Services whose writes fail. Changes of the others
+/// are not served meanwhile.
+const LONGEST_HOLD: Duration = Duration::from_secs(15);
 
 /// The tables and elements of a family.
 #[derive(Clone, Debug)]
@@ -61,6 +66,8 @@ pub(crate) struct FamilyState {
     pub(crate) changed: BTreeSet<ObjectName>,
     /// The writes that failed.
     pub(super) failed: HashMap<Key, Arc<Write>, RandomState>,
+    /// When the first write failed to a table that is to replace a serving one, until it does.
+    pub(super) held_since: Option<Instant>,
     /// Whether there are elements as they were read.
     pub(super) has_raw: bool,
     /// The numbers of service ports with session affinity in the kernel when it was read last, by frontend.
@@ -142,6 +149,7 @@ impl FamilyState {
             is_shared_dirty: false,
             changed: BTreeSet::new(),
             failed: HashMap::default(),
+            held_since: None,
             has_raw: false,
             pools: HashMap::default(),
             used_pools: HashSet::default(),
@@ -551,8 +559,28 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn record_failure(&mut self, write: &Arc<Write>) {
+    pub(super) fn record_failure(&mut self, write: &Arc<Write>, now: Option<Instant>) {
         self.failed.insert(write.key.clone(), Arc::clone(write));
+        if self.table.as_ref().is_some_and(|table| !table.is_hooked) {
+            self.held_since = self.held_since.or(now);
+        }
+    }
+
+    /// Whether a table that is to replace a serving one waits for these Services, whose writes failed: for a while, and as long as they are most
+    /// of all.
+    pub(crate) fn is_held(&self, failed: usize, now: Option<Instant>) -> bool {
+        let times = self.held_since.zip(now);
+        let is_new = times.is_none_or(|(since, now)| now.saturating_duration_since(since) < LONGEST_HOLD);
+        is_new || failed.saturating_mul(2) > self.services.len()
+    }
+
+    /// The Services that were not written when it was tried last, and still need it.
+    pub(crate) fn failed_services(&self, ports: &[Option<Arc<PortSpec>>], slot: Slot) -> Vec<Key> {
+        let is_needed = |key: &&Key| match key {
+            Key::Service(_, name) => self.write(name, ports, slot).is_some(),
+            _ => false,
+        };
+        self.failed.keys().filter(is_needed).cloned().collect()
     }
 
     /// The frontends and common elements of a key that are read again, each with the elements that it may have.

@@ -51,6 +51,7 @@ impl State {
             Operation::Switch(switch) => {
                 let family = self.family_mut(switch.parameters.family);
                 family.old.retain(|old| !switch.deleted.contains(&old.key));
+                family.held_since = None;
                 if let Some(table) = &mut family.table {
                     table.is_hooked = true;
                 }
@@ -76,9 +77,10 @@ impl State {
     pub(crate) fn record_failure(&mut self, operation: &Operation, _error: &Error) {
         match operation {
             Operation::Write(write) => {
+                let now = self.now;
                 let family = self.family_mut(write.family);
                 family.totals.failures += 1;
-                family.record_failure(write);
+                family.record_failure(write, now);
             }
             Operation::Flows(pass) => self.flows.tracked.record_failure(pass),
             Operation::Create(create) => self.family_mut(create.parameters.family).totals.failures += 1,

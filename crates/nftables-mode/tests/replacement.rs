@@ -1,0 +1,176 @@
+//! A table that replaces one that serves.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "support/node.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod node;
+#[path = "support/services.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod services;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kernlink_engine::contract::{Calls, Client, Request};
+use kernlink_nftables::{
+    Chain, Element, ElementIter, Elements, Error, Flowtable, Item, Nftables, Object, Operation, Rule, Set,
+    SetKey, Table, TableFamily, TableKey,
+};
+use kernlink_nftables_mode::Proxier;
+use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
+use kernlink_services::{Change, Family, FrontendKey, Kind, Protocol, SourceId};
+
+use crate::node::{Node, SharedTables, config};
+use crate::services::{Process, service};
+
+/// Tables that do not execute transactions with elements whose comment begins with a text.
+struct Failing(SharedTables, Arc<Mutex<Option<&'static str>>>);
+
+impl Nftables for Failing {
+    fn execute_at(&mut self, generation: Option<u32>, transaction: &[Operation]) -> Vec<Result<(), Error>> {
+        let fails = *self.1.lock().unwrap();
+        let is_of = |operation: &Operation, name: &str| match operation {
+            Operation::Add(Item::Elements(elements)) => elements
+                .elements
+                .iter()
+                .any(|element| element.comment().is_some_and(|comment| comment.starts_with(name))),
+            _ => false,
+        };
+        if fails.is_some_and(|name| transaction.iter().any(|operation| is_of(operation, name))) {
+            let source = kernlink_netlink::Error::TimedOut;
+            return vec![Err(Error::Failed { source }); transaction.len()];
+        }
+        self.0.execute_at(generation, transaction)
+    }
+
+    fn generation(&mut self) -> Result<u32, Error> {
+        self.0.generation()
+    }
+
+    fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+        self.0.tables(family)
+    }
+
+    fn chains(&mut self, table: &TableKey) -> Result<Vec<Chain>, Error> {
+        self.0.chains(table)
+    }
+
+    fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
+        self.0.rules(table, chain)
+    }
+
+    fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
+        self.0.sets(table)
+    }
+
+    fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
+        self.0.elements(set)
+    }
+
+    fn find_elements(&mut self, elements: &Elements) -> Result<Vec<Option<Element>>, Error> {
+        self.0.find_elements(elements)
+    }
+
+    fn objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
+        self.0.objects(table)
+    }
+
+    fn flowtables(&mut self, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
+        self.0.flowtables(table)
+    }
+}
+
+/// A process that serves two Services, and the comments that cannot be written from now on.
+fn serving() -> (Process, Arc<Mutex<Option<&'static str>>>) {
+    let node = Node::new(&Calls::default());
+    let failing = Arc::new(Mutex::new(None));
+    let mut kernel = node.kernel();
+    kernel.tables = Box::new(Failing(node.tables.clone(), Arc::clone(&failing)));
+    let mut proxier = Proxier::new(&config(), kernel).unwrap();
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::synced(kind));
+    }
+    let now = Instant::now();
+    let mut process = Process { proxier, node, now };
+    for (name, last) in [("a", 1), ("b", 2)] {
+        process.service(service(name, last));
+        process.endpoints(name, &[(last, false)]);
+    }
+    process.sync();
+    assert_eq!(served(&process), [true, true]);
+    (process, failing)
+}
+
+fn served(process: &Process) -> Vec<bool> {
+    let request = |last| Request {
+        frontend: FrontendKey {
+            address: [10, 96, 0, last].into(),
+            protocol: Protocol::Tcp,
+            port: 80,
+        },
+        client: Client::Host([10, 244, 0, 77].into()),
+    };
+    let endpoints = process.node.served(&[request(1), request(2)]);
+    endpoints.iter().map(|of| !of.is_empty()).collect()
+}
+
+fn change_rules(process: &mut Process) {
+    let mut config = config();
+    config.masquerade_all = true;
+    process.proxier.set_config(&config).unwrap();
+}
+
+fn sync_for(process: &mut Process, seconds: u32) {
+    for _ in 0..seconds {
+        process.now += Duration::from_secs(1);
+        process.proxier.sync(process.now).unwrap();
+    }
+}
+
+fn table(process: &Process) -> TableKey {
+    process.node.table(Family::Ipv4).unwrap()
+}
+
+#[test]
+fn a_table_serves_as_long_as_nothing_can_be_written_to_the_one_that_replaces_it() {
+    let (mut process, failing) = serving();
+    change_rules(&mut process);
+    *failing.lock().unwrap() = Some("ns/");
+    for _ in 0..90 {
+        sync_for(&mut process, 1);
+        assert_eq!(served(&process), [true, true]);
+    }
+    assert_eq!(&*table(&process).name, TABLE);
+    *failing.lock().unwrap() = None;
+    sync_for(&mut process, 600);
+    assert_eq!(&*table(&process).name, SECOND_TABLE);
+    assert_eq!(served(&process), [true, true]);
+}
+
+#[test]
+fn a_table_is_replaced_after_a_while_although_one_service_cannot_be_written() {
+    let (mut process, failing) = serving();
+    change_rules(&mut process);
+    *failing.lock().unwrap() = Some("ns/a");
+    sync_for(&mut process, 1);
+    assert_eq!(
+        (&*table(&process).name, served(&process)),
+        (TABLE, vec![true, true])
+    );
+    // Changes of others are served then.
+    process.endpoints("b", &[(5, false)]);
+    sync_for(&mut process, 60);
+    assert_eq!(
+        (&*table(&process).name, served(&process)),
+        (SECOND_TABLE, vec![false, true])
+    );
+    *failing.lock().unwrap() = None;
+    sync_for(&mut process, 600);
+    assert_eq!(served(&process), [true, true]);
+}
