@@ -13,11 +13,13 @@ mod faulty;
 #[path = "support/node.rs"]
 mod node;
 
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use kernlink_ipset::{Entry, ProtocolPort, SetName};
-use kernlink_iptables_restore::{ChainName, Edit, Restore, Save, Table};
+use kernlink_iptables_restore::{ChainName, Edit, Error, Iptables, Operation, Restore, Ruleset, Save, Table};
 use kernlink_ipvs::{Scheduler, VirtualServer};
+use kernlink_proxier::iptables_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Key, Proxier, SetId};
 use kernlink_services::{EndpointPort, Family, Port, Protocol, Service, TrafficPolicy};
 
@@ -311,29 +313,83 @@ fn the_rules_of_a_local_policy_set_stay_while_its_last_entry_cannot_be_removed()
     assert_eq!(rules_of(&mut proxier, "KUBE-LOAD-BALANCER-LOCAL"), 0);
 }
 
+/// Chains of iptables mode.
+const SVC: &str = "KUBE-SVC-AAAAAAAAAAAAAAAA";
+const SEP: &str = "KUBE-SEP-AAAAAAAAAAAAAAAA";
+
+/// The tables of one node: clones are the same tables.
+#[derive(Clone)]
+struct SharedTables(Arc<Mutex<Box<dyn Iptables>>>);
+
+impl Iptables for SharedTables {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        self.0.lock().unwrap().execute(operations)
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        self.0.lock().unwrap().save(request)
+    }
+}
+
 #[test]
 fn the_rules_of_iptables_mode_stay_while_those_of_ipvs_mode_cannot_be_written() {
     let mut first = with_services(kernel(), &[ONE]);
     let now = Instant::now();
     sync(&mut first, now);
     let mut kernel = first.into_kernel();
-    // What iptables mode left, and a chain that another program flushed.
+    // What iptables mode left, which translates connections to the Service, and a chain that another program flushed.
+    let left: Ruleset = "*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+-A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m comment --comment \"ns/one:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA
+-A KUBE-SVC-AAAAAAAAAAAAAAAA -m comment --comment \"ns/one:http -> 10.244.0.1:8080\" -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m comment --comment ns/one:http -m tcp -j DNAT --to-destination 10.244.0.1:8080
+COMMIT
+"
+    .parse()
+    .unwrap();
     let mut restore = Restore::new(Family::Ipv4);
-    let chains = ["KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-MARK-MASQ"].map(|name| ChainName::new(name).unwrap());
+    let chains = [SVC, SEP, "KUBE-MARK-MASQ"].map(|name| ChainName::new(name).unwrap());
     restore.table_mut(Table::Nat).extend(chains.map(Edit::declare));
+    let names = ["KUBE-SERVICES", SVC, SEP].map(|name| ChainName::new(name).unwrap());
+    for name in names {
+        for rule in left.chain(Table::Nat, &name).unwrap().rules() {
+            restore.push(Table::Nat, Edit::insert(name.clone(), rule.clone()));
+        }
+    }
     kernel.rules.restore(&restore).unwrap();
+    let tables = SharedTables(Arc::new(Mutex::new(kernel.rules)));
+    kernel.rules = Box::new(tables.clone());
     let (mut kernel, faults) = Faults::of_kernel(kernel);
     kernel.rules = faults.tables(kernel.rules);
     faults.refuse("-A KUBE-MARK-MASQ");
     let mut next = with_services(kernel, &[ONE]);
-    let is_left = |proxier: &mut Proxier| {
+    let retiring = Retiring::new(faults.tables(Box::new(tables)));
+    next.set_retiring(vec![Box::new(retiring)]);
+    // The rules that lead from the Service to its endpoint.
+    let left = |proxier: &mut Proxier| {
         let saved = proxier.kernel_mut().rules.save(&Save::all(Family::Ipv4)).unwrap();
-        saved.to_string().contains("KUBE-SVC-AAAAAAAAAAAAAAAA")
+        let saved = saved.to_string();
+        saved
+            .lines()
+            .filter(|line| line.starts_with("-A") && (line.contains(SVC) || line.contains(SEP)))
+            .count()
     };
-    sync_and_list(&mut next, now, |next, when| assert!(is_left(next), "{when}"));
+    sync_and_list(&mut next, now, |next, when| assert_eq!(left(next), 3, "{when}"));
+    // Nor does any later round of the hand-over remove them.
+    retry(&mut next, now, 10);
+    assert_eq!(left(&mut next), 3);
     faults.end();
     assert!(sync_until_nothing_waits(&mut next, now).is_success());
-    assert!(!is_left(&mut next));
+    let saved = next
+        .kernel_mut()
+        .rules
+        .save(&Save::all(Family::Ipv4))
+        .unwrap()
+        .to_string();
+    assert!(!saved.contains(SVC) && !saved.contains(SEP), "{saved}");
+    assert!(saved.contains("-A KUBE-MARK-MASQ"), "{saved}");
 }
 
 #[test]

@@ -16,10 +16,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use kernlink_ipset::{Entry, Operation as SetOperation, ProtocolPort, Set, SetName, SetType};
+use kernlink_iptables_restore::Save;
 use kernlink_ipvs::{Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer};
 use kernlink_netlink::Errno;
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Proxier, SetId};
-use kernlink_services::{Change, ObjectChange, Port, ServiceType, TrafficPolicy};
+use kernlink_services::{Change, Event, Family, ObjectChange, Port, ServiceType, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
@@ -234,6 +235,37 @@ fn a_served_load_balancer_is_closed_while_source_ranges_that_are_added_to_it_can
             [""; 0]
         );
     }
+}
+
+#[test]
+fn a_served_load_balancer_is_closed_while_an_unreadable_set_prevents_the_rules_of_its_source_ranges() {
+    let mut before = proxier(config(), kernel());
+    upsert(&mut before, load_balancer(&[]));
+    let now = Instant::now();
+    assert!(before.sync(now).unwrap().is_success());
+    let (kernel, faults) = Faults::of_kernel(before.into_kernel());
+    faults.refuse("read set KUBE-IPVS-IPS");
+    let mut proxier = proxier(config(), kernel);
+    upsert(&mut proxier, load_balancer(&["198.18.0.0/15"]));
+    assert_eq!(proxier.sync(now).unwrap().next, Some(now));
+    let synced = proxier.sync(now).unwrap();
+    assert!(!is_served(&mut proxier), "{synced}");
+    assert!(virtual_servers(proxier.kernel_mut()).contains(&"-t 10.96.0.1:80".to_owned()));
+    let is_named = |event: &Event| {
+        event
+            .to_string()
+            .contains("load balancer -t 203.0.113.1:80 is not served, because its source ranges cannot")
+    };
+    assert!(synced.events.iter().any(is_named), "{:?}", synced.events);
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert!(is_served(&mut proxier));
+    let rules = proxier.kernel_mut().rules.save(&Save::all(Family::Ipv4)).unwrap();
+    assert!(
+        rules
+            .to_string()
+            .contains("--match-set KUBE-LOAD-BALANCER-FW dst,dst")
+    );
 }
 
 #[test]

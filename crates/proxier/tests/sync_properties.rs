@@ -16,8 +16,9 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kernlink_ipset::Element;
 use kernlink_iptables_restore::{Family as TablesFamily, Save};
-use kernlink_ipvs::{RealServer, Scheduler, VirtualServer, VirtualServerKey};
+use kernlink_ipvs::{Protocol, RealServer, Scheduler, VirtualServer, VirtualServerKey};
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Phase, Proxier, SetId};
 use kernlink_services::{Change, Family, ObjectChange, ObjectName};
 use proptest::collection::vec;
@@ -55,6 +56,27 @@ fn rules_by_set(kernel: &mut Kernel) -> BTreeMap<String, usize> {
         }
     }
     sets
+}
+
+/// The virtual servers whose clients are restricted: they are entries of the set, and rules look it up.
+fn restricted_servers(kernel: &mut Kernel) -> BTreeSet<VirtualServerKey> {
+    let rules = rules_by_set(kernel);
+    let names = Family::ALL.map(|family| SetId::LoadBalancerFirewall.name(family));
+    let mut servers = BTreeSet::new();
+    for contents in kernel.sets.list().unwrap() {
+        let name = contents.header.set.name;
+        if !names.contains(&name) || !rules.contains_key(&name.to_string()) {
+            continue;
+        }
+        for entry in &contents.entries {
+            let Element::IpPort { ip, port } = entry.element() else {
+                panic!("{entry}");
+            };
+            let protocol = Protocol::from_number(u16::from(port.protocol.0));
+            servers.insert(VirtualServerKey::new(*ip, port.port, protocol));
+        }
+    }
+    servers
 }
 
 /// The kernel after a sync of a proxier with these steps, when no real server drains any more.
@@ -261,6 +283,7 @@ proptest! {
         let mut first = synced(host(), &before);
         let servers_before: BTreeSet<VirtualServerKey> =
             first.ipvs.list_all().unwrap().iter().map(|(server, _)| server.key).collect();
+        let restricted_before = restricted_servers(&mut first);
         let mut undisturbed = synced(first, &whole);
         let kept: BTreeSet<VirtualServerKey> = undisturbed
             .ipvs
@@ -270,6 +293,11 @@ proptest! {
             .map(|(server, _)| server.key)
             .filter(|key| servers_before.contains(key))
             .collect();
+        // A load balancer that was open to all clients is withdrawn while its new source ranges cannot be applied. One that was restricted before
+        // is not.
+        let mut newly_restricted = restricted_servers(&mut undisturbed);
+        newly_restricted.retain(|key| !restricted_before.contains(key));
+        let mut withdrawn = BTreeSet::new();
         let undisturbed = state(&mut undisturbed);
         let (mut kernel, faults) = Faults::of_kernel(synced(host(), &before));
         kernel.rules = faults.tables(kernel.rules);
@@ -289,18 +317,30 @@ proptest! {
                 proxier.resync();
             }
             faults.take_executed();
+            let mut is_last = false;
             match proxier.sync(at) {
-                Ok(synced) => match synced.next {
-                    Some(next) => at = next,
-                    None if round > 8 => break,
-                    None => {}
-                },
+                Ok(synced) => {
+                    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+                    let is_reported = |key: &&VirtualServerKey| {
+                        let text = format!("load balancer {key} is not served, because its source ranges cannot be applied");
+                        events.iter().any(|event| event.contains(&text))
+                    };
+                    withdrawn.extend(newly_restricted.iter().filter(is_reported).copied());
+                    match synced.next {
+                        Some(next) => at = next,
+                        None => is_last = round > 8,
+                    }
+                }
                 Err(_) => prop_assert!(round < 8),
             }
             for command in faults.take_executed() {
                 let is_deleted = |key: &VirtualServerKey| command == format!("-D {key}");
-                prop_assert!(!kept.iter().any(is_deleted), "{}", command);
+                let mut served = kept.iter().filter(|key| !withdrawn.contains(key));
+                prop_assert!(!served.any(is_deleted), "{}", command);
                 prop_assert!(!foreign_servers().iter().any(is_deleted), "{}", command);
+            }
+            if is_last {
+                break;
             }
         }
         proxier.resync();
