@@ -409,7 +409,7 @@ fn a_service_that_another_program_changes_again_and_again_is_reported_and_repair
     process.sync();
     let table = process.node.table(Family::Ipv4).unwrap();
     let key = || Key::Service(Family::Ipv4, ObjectName::new("ns", "a"));
-    let mut fight = |process: &mut Process| {
+    let fight = |process: &mut Process| {
         let elements = process.node.elements(Family::Ipv4, "frontends");
         let elements = elements.iter().map(kernlink_nftables::Element::key_only);
         let elements = kernlink_nftables::Elements::new(table.set("frontends"), elements);

@@ -185,7 +185,7 @@ impl Node {
     /// although source ranges do not admit the client.
     fn unserved(&self, services: &[(Named, [IpAddr; 2])]) -> Vec<String> {
         let tracer = self.tracer();
-        let node_tables = NodeTables(self.tables.fake.lock().unwrap().clone());
+        let node_tables = self.node_tables();
         let sockets = self.sockets.lock();
         let mut unserved = Vec::new();
         for (service, endpoints) in services {
@@ -228,9 +228,18 @@ impl Node {
         unserved
     }
 
+    fn node_tables(&self) -> NodeTables {
+        let bound = self.links.clone().list(Links::All).unwrap().into_iter();
+        let bound = bound.map(|found| found.address.key.address());
+        NodeTables {
+            tables: self.tables.fake.lock().unwrap().clone(),
+            addresses: bound.chain([NODE.into()]).collect(),
+        }
+    }
+
     /// The cluster IPs that tables of nftables mode translate.
     pub(super) fn served_by_tables(&self) -> Vec<String> {
-        let node_tables = NodeTables(self.tables.fake.lock().unwrap().clone());
+        let node_tables = self.node_tables();
         let is_served = |service: &&Named| {
             let packet = service.packets().remove(0);
             matches!(node_tables.end(&packet), TablesEnd::Translated(_))
@@ -242,7 +251,7 @@ impl Node {
     /// Where the first packet of a client to the ingress IP ends; `None`: at a port of this process that does not admit it.
     fn end_at_ingress(&self, client: [u8; 4]) -> Option<End> {
         let end = self.tracer().trace(from_outside(client, (INGRESS_IP, 80)));
-        let node_tables = NodeTables(self.tables.fake.lock().unwrap().clone());
+        let node_tables = self.node_tables();
         match node_tables.end(&from_outside(client, (INGRESS_IP, 80))) {
             TablesEnd::Translated(at) => panic!("nftables translates it to {at}"),
             TablesEnd::Dropped => return None,
@@ -344,7 +353,11 @@ impl Node {
 }
 
 /// The tables of nftables mode as packets meet them.
-struct NodeTables(FakeNftables);
+struct NodeTables {
+    tables: FakeNftables,
+    /// The addresses of the node, those that IPVS mode binds included.
+    addresses: Vec<IpAddr>,
+}
 
 /// What the tables do with the first packet of a connection.
 enum TablesEnd {
@@ -357,22 +370,31 @@ impl NodeTables {
     fn end(&self, first: &Packet) -> TablesEnd {
         /// The bit of a connection whose destination was translated.
         const DNAT: u32 = 0x20;
-        let mut fake = self.0.clone();
+        let mut fake = self.tables.clone();
         fake.set_random(Some(0));
         let protocol = nftables::Protocol::from(first.protocol);
         let to = first.destination;
         let mut packet = nftables::Packet::new(first.source, to.ip(), protocol.0, to.port());
-        packet.local_addresses = vec![NODE.into()];
-        let hooks = match first.input {
-            None => [nftables::Hook::Output, nftables::Hook::Postrouting],
-            Some(_) => [nftables::Hook::Prerouting, nftables::Hook::Forward],
-        };
-        for hook in hooks {
+        packet.local_addresses.clone_from(&self.addresses);
+        let mut next = Some(match first.input {
+            None => nftables::Hook::Output,
+            Some(_) => nftables::Hook::Prerouting,
+        });
+        while let Some(hook) = next {
             let outcome = fake.evaluate(hook, packet);
             if outcome.fate != nftables::PacketFate::Accepted {
                 return TablesEnd::Dropped;
             }
             packet = outcome.packet;
+            next = match hook {
+                nftables::Hook::Output => Some(nftables::Hook::Postrouting),
+                // IPVS accepts a packet as input of the node.
+                nftables::Hook::Prerouting if self.addresses.contains(&packet.destination) => {
+                    Some(nftables::Hook::Input)
+                }
+                nftables::Hook::Prerouting => Some(nftables::Hook::Forward),
+                _ => None,
+            };
         }
         if packet.status & DNAT == 0 {
             return TablesEnd::Accepted;
@@ -580,9 +602,7 @@ fn serving_pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// These pairs with what the kernel may refuse to the other one.
 fn refusals() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    // Which hook packets pass depends on both modes if nftables mode serves in part: the tracer does not evaluate that.
-    let traced = serving_pairs().filter(|(first, _)| *first != "nftables");
-    traced.flat_map(|(first, next)| {
+    serving_pairs().flat_map(|(first, next)| {
         let refused = written_for(next).iter();
         refused.map(move |refused| (first, next, *refused))
     })
