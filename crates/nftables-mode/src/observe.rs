@@ -333,8 +333,10 @@ fn reread_elements(
         return Ok(Vec::new());
     };
     let mut changed = Vec::new();
+    let uncertain = state.family(family).uncertain();
     for key in keys {
-        let Candidates { frontends, shared } = state.family(family).candidates(key, state.ports());
+        let of_family = state.family(family);
+        let Candidates { frontends, shared } = of_family.candidates(key, state.ports(), &uncertain);
         let mut sets: BTreeMap<SetName, BTreeSet<Value>> = BTreeMap::new();
         let items = frontends
             .values()

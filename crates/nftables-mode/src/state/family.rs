@@ -583,8 +583,25 @@ impl FamilyState {
         self.failed.keys().filter(is_needed).cloned().collect()
     }
 
+    /// The writes that failed, by frontend: one of another Service may have been executed.
+    pub(crate) fn uncertain(&self) -> Uncertain {
+        let mut uncertain = Uncertain::default();
+        for write in self.failed.values() {
+            for (index, change) in write.frontends.iter().enumerate() {
+                let of_frontend = uncertain.entry(change.key).or_default();
+                of_frontend.push((Arc::clone(write), index));
+            }
+        }
+        uncertain
+    }
+
     /// The frontends and common elements of a key that are read again, each with the elements that it may have.
-    pub(crate) fn candidates(&self, key: &Key, ports: &[Option<Arc<PortSpec>>]) -> Candidates {
+    pub(crate) fn candidates(
+        &self,
+        key: &Key,
+        ports: &[Option<Arc<PortSpec>>],
+        uncertain: &Uncertain,
+    ) -> Candidates {
         let mut candidates = Candidates::default();
         if let Some(write) = self.failed.get(key) {
             candidates.add(write);
@@ -593,14 +610,8 @@ impl FamilyState {
         let names: Vec<ObjectName> = match key {
             Key::Service(_, name) => vec![name.clone()],
             Key::Frontend(key) => {
-                if let Some(entry) = self.entries.get(key)
-                    && let Some(observed) = &entry.observed
-                {
-                    candidates
-                        .frontends
-                        .entry(*key)
-                        .or_default()
-                        .extend(observed.items(key));
+                if self.entries.contains_key(key) {
+                    candidates.frontends.entry(*key).or_default();
                 }
                 self.service_of(key).into_iter().collect()
             }
@@ -620,17 +631,31 @@ impl FamilyState {
                 };
                 candidates.shared.extend(spec.shared());
                 for (key, _) in &spec.frontends {
-                    let Some(entry) = self.entries.get(key) else {
-                        continue;
-                    };
-                    let items = candidates.frontends.entry(*key).or_default();
-                    items.extend(entry.observed.iter().flat_map(|observed| observed.items(key)));
+                    if self.entries.contains_key(key) {
+                        candidates.frontends.entry(*key).or_default();
+                    }
                 }
+            }
+        }
+        // A frontend may have passed to another Service since.
+        for (key, items) in &mut candidates.frontends {
+            let observed = self.entries.get(key).and_then(|entry| entry.observed.as_ref());
+            items.extend(observed.into_iter().flat_map(|observed| observed.items(key)));
+            for (write, index) in uncertain.get(key).into_iter().flatten() {
+                let change = write.frontends.get(*index).map(FrontendChange::items);
+                items.extend(
+                    change
+                        .into_iter()
+                        .flat_map(|(from, to)| from.into_iter().chain(to)),
+                );
             }
         }
         candidates
     }
 }
+
+/// The writes that failed and the positions of their changes, by frontend.
+pub(crate) type Uncertain = HashMap<FrontendKey, Vec<(Arc<Write>, usize)>, RandomState>;
 
 /// The elements that may exist.
 #[derive(Clone, Debug, Default)]

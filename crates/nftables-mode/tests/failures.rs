@@ -1,4 +1,4 @@
-//! A table that replaces one that serves.
+//! Transactions that fail.
 #![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 
 use kernlink_engine::contract::{Calls, Client, Request};
 use kernlink_nftables::{
-    Chain, Element, ElementIter, Elements, Error, Flowtable, Item, Nftables, Object, Operation, Rule, Set,
-    SetKey, Table, TableFamily, TableKey,
+    Chain, Element, ElementIter, Elements, Error, Flowtable, Item, ItemKey, Nftables, Object, Operation,
+    Rule, Set, SetKey, Table, TableFamily, TableKey,
 };
 use kernlink_nftables_mode::Proxier;
 use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
-use kernlink_services::{Change, Family, FrontendKey, Kind, Protocol, SourceId};
+use kernlink_services::{Change, Family, FrontendKey, Kind, ObjectChange, ObjectName, Protocol, SourceId};
 
 use crate::node::{Node, SharedTables, config};
-use crate::services::{Process, service};
+use crate::services::{Process, service, with_affinity};
 
 /// Tables that do not execute transactions with elements whose comment begins with a text.
 struct Failing(SharedTables, Arc<Mutex<Option<&'static str>>>);
@@ -36,10 +36,12 @@ impl Nftables for Failing {
     fn execute_at(&mut self, generation: Option<u32>, transaction: &[Operation]) -> Vec<Result<(), Error>> {
         let fails = *self.1.lock().unwrap();
         let is_of = |operation: &Operation, name: &str| match operation {
-            Operation::Add(Item::Elements(elements)) => elements
-                .elements
-                .iter()
-                .any(|element| element.comment().is_some_and(|comment| comment.starts_with(name))),
+            Operation::Add(Item::Elements(elements)) | Operation::Delete(ItemKey::Elements(elements)) => {
+                elements
+                    .elements
+                    .iter()
+                    .any(|element| element.comment().is_some_and(|comment| comment.starts_with(name)))
+            }
             _ => false,
         };
         if fails.is_some_and(|name| transaction.iter().any(|operation| is_of(operation, name))) {
@@ -173,4 +175,30 @@ fn a_table_is_replaced_after_a_while_although_one_service_cannot_be_written() {
     *failing.lock().unwrap() = None;
     sync_for(&mut process, 600);
     assert_eq!(served(&process), [true, true]);
+}
+
+#[test]
+fn a_frontend_is_read_completely_after_it_passed_from_a_service_whose_removal_failed() {
+    let (mut process, failing) = serving();
+    let delete = |process: &mut Process, name: &str| {
+        let deleted = ObjectChange::Delete(ObjectName::new("ns", name));
+        process.change(Change::Services(deleted));
+    };
+    process.service(service("first", 9));
+    process.endpoints("first", &[(3, false)]);
+    process.sync();
+    *failing.lock().unwrap() = Some("ns/first");
+    delete(&mut process, "first");
+    sync_for(&mut process, 1);
+    *failing.lock().unwrap() = None;
+    // Before the removal is tried again.
+    process.service(with_affinity(service("second", 9), 100));
+    process.endpoints("second", &[(4, false)]);
+    process.proxier.sync(process.now).unwrap();
+    assert_eq!(process.node.elements(Family::Ipv4, "affinity-pools").len(), 1);
+    delete(&mut process, "second");
+    sync_for(&mut process, 30);
+    assert_eq!(process.node.elements(Family::Ipv4, "affinity-pools"), []);
+    assert_eq!(process.node.elements(Family::Ipv4, "affinity-members"), []);
+    assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 2);
 }
