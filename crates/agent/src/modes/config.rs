@@ -179,7 +179,50 @@ impl From<iptables_mode::Config> for Config {
 
 #[cfg(test)]
 mod tests {
+    use kernlink_kubernetes::kube_proxy_config::read;
+
     use super::*;
+
+    #[test]
+    fn the_mode_in_the_file_of_kube_proxy_is_used() {
+        let of = |mode: &str| {
+            let text = format!(
+                "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nhostnameOverride: node-a\n{mode}\n\
+                 ipvs: {{syncPeriod: 20s, excludeCIDRs: [192.0.2.0/24]}}\n\
+                 iptables: {{syncPeriod: 40s, localhostNodePorts: false}}\n\
+                 nftables: {{syncPeriod: 50s}}\n"
+            );
+            Config::from_kube_proxy(&read("config", &text).unwrap())
+        };
+        for (text, mode, seconds) in [
+            ("", Mode::Iptables, 40),
+            ("mode: \"\"", Mode::Iptables, 40),
+            ("mode: iptables", Mode::Iptables, 40),
+            ("mode: ipvs", Mode::Ipvs, 20),
+            ("mode: nftables", Mode::Nftables, 50),
+            ("mode: userspace", Mode::Userspace, 40),
+        ] {
+            let config = of(text).unwrap();
+            assert_eq!(
+                (config.mode(), config.sync_period().as_secs()),
+                (mode, seconds),
+                "{text}"
+            );
+            assert_eq!(&*config.services().node_name, "node-a", "{text}");
+            let excluded = config.retiring_ipvs().exclude_cidrs;
+            assert_eq!(excluded, ["192.0.2.0/24".parse().unwrap()], "{text}");
+            if let Config::Iptables(config) = config {
+                assert!(!config.loopback_node_ports);
+            }
+        }
+        // `read` rejects it too.
+        let mut unknown = KubeProxyConfiguration::default();
+        unknown.mode = "winkernel".into();
+        assert_eq!(
+            Config::from_kube_proxy(&unknown).unwrap_err().to_string(),
+            "invalid configuration: mode: \"winkernel\" is not supported; supported: iptables, ipvs, nftables, userspace, or empty, which means iptables"
+        );
+    }
 
     #[test]
     fn the_removal_of_ipvs_mode_writes_no_other_sysctls_of_connection_tracking() {
