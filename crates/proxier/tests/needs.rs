@@ -355,7 +355,7 @@ COMMIT
     let names = ["KUBE-SERVICES", SVC, SEP].map(|name| ChainName::new(name).unwrap());
     for name in names {
         for rule in left.chain(Table::Nat, &name).unwrap().rules() {
-            restore.push(Table::Nat, Edit::insert(name.clone(), rule.clone()));
+            restore.push(Table::Nat, Edit::insert(name, rule.clone()));
         }
     }
     kernel.rules.restore(&restore).unwrap();
