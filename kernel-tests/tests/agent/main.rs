@@ -319,6 +319,8 @@ fn health_and_health_check_node_ports_are_answered() {
 #[test]
 fn invalid_arguments_and_configurations_end_the_program() {
     let manifests = Manifests::new();
+    // An agent that does not end would program this machine.
+    let network = NetNs::new();
     for (arguments, expected) in [
         (
             &["--write-config-to", "f"][..],
@@ -326,11 +328,11 @@ fn invalid_arguments_and_configurations_end_the_program() {
         ),
         (&["--ipvs-scheduler", "x"], "--ipvs-scheduler: \"x\": "),
         (
-            &["--proxy-mode", "nftables"],
-            "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty, which means iptables",
+            &["--proxy-mode", "kernelspace"],
+            "--proxy-mode: \"kernelspace\" is not supported; supported: iptables, ipvs, nftables, userspace, or empty, which means iptables",
         ),
     ] {
-        let output = run(&manifests.0, arguments);
+        let output = network.run(|| run(&manifests.0, arguments));
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         assert!(text(&output).contains(expected), "{}", text(&output));
     }
@@ -348,7 +350,7 @@ fn invalid_arguments_and_configurations_end_the_program() {
         if let Some(content) = content {
             fs::write(&file, content).unwrap();
         }
-        let output = run(&manifests.0, &["--config", path]);
+        let output = network.run(|| run(&manifests.0, &["--config", path]));
         assert_eq!(output.status.code(), Some(status), "{}", text(&output));
         assert!(text(&output).contains(expected), "{}", text(&output));
     }
