@@ -329,7 +329,7 @@ fn invalid_arguments_and_configurations_end_the_program() {
         (&["--ipvs-scheduler", "x"], "--ipvs-scheduler: \"x\": "),
         (
             &["--proxy-mode", "kernelspace"],
-            "--proxy-mode: \"kernelspace\" is not supported; supported: iptables, ipvs, nftables, userspace, or empty, which means iptables",
+            "--proxy-mode: must be iptables, ipvs, nftables, userspace or empty (empty means iptables)",
         ),
     ] {
         let output = network.run(|| run(&manifests.0, arguments));
