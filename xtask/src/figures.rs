@@ -208,7 +208,7 @@ fn row(line: &str) -> Result<Option<(String, Row)>> {
     let Some(rest) = line.trim().strip_prefix("| `") else {
         return Ok(None);
     };
-    let Some((name, _)) = rest.split_once('`') else {
+    let Some((name, note)) = rest.split_once('`') else {
         return Ok(None);
     };
     let is_name = |text: &str| {
@@ -224,11 +224,11 @@ fn row(line: &str) -> Result<Option<(String, Row)>> {
         return Ok(None);
     }
     let cells: Vec<_> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
-    let [first, value, aim] = cells[..] else {
+    let [_, value, aim] = cells[..] else {
         bail!("{} cells; expected figure, value and aim", cells.len());
     };
     ensure!(
-        first.matches('`').count() == 2,
+        !note.starts_with(", `"),
         "expected one name; each figure has a row of its own"
     );
     let (value, unit) = quantity(value)?;
