@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
 use kernlink_engine::table::Table;
-use kernlink_engine::{Intervals, InvalidConfig, Pace};
+use kernlink_engine::{Intervals, InvalidConfig, Pace, Readings};
+use kernlink_host::flows::UdpFrontends;
 use kernlink_services::{
     Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
 };
@@ -14,12 +15,11 @@ use kernlink_services::{
 use super::config::Config;
 use super::error::Error;
 use super::events::Events;
-use super::flows::Flows;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::operation::Operation;
 use super::order::Phase;
-use super::state::{FamilyState, Readings, State};
+use super::state::{FamilyState, State};
 use super::totals::Totals;
 use super::{observe, plan};
 
@@ -69,9 +69,9 @@ impl DataPath for State {
             families: Family::ALL.map(FamilyState::new),
             ports: Vec::new(),
             last_pool: 0,
-            flows: Flows::default(),
+            flows: UdpFrontends::default(),
             events: Events::default(),
-            readings: Readings::default(),
+            readings: Readings::new("table", true),
             limited: BTreeSet::new(),
             is_outdated: false,
             now: None,

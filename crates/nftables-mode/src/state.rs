@@ -2,23 +2,22 @@
 
 mod compile;
 mod family;
-mod readings;
 mod record;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use kernlink_engine::Readings;
 use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
+use kernlink_host::flows::UdpFrontends;
 use kernlink_host::{CONNTRACK_BUCKETS, LocalSource};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
 pub(crate) use self::family::{Candidates, FamilyState, FoundTable, OldTable, ReadElements};
-pub(crate) use self::readings::Readings;
 use crate::config::Config;
 use crate::events::Events;
-use crate::flows::Flows;
 use crate::port::PortSpec;
 use crate::rules::{Parameters, Pods};
 
@@ -34,7 +33,7 @@ pub struct State {
     pub(crate) ports: Vec<Option<Arc<PortSpec>>>,
     /// The last number of a service port with session affinity.
     pub(crate) last_pool: u32,
-    pub(crate) flows: Flows,
+    pub(crate) flows: UdpFrontends,
     /// Events that no sync has returned yet.
     pub(crate) events: Events,
     pub(crate) readings: Readings,

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use kernlink_engine::data_path::BuilderOf;
-use kernlink_engine::{StaleFlows, Subject};
 use kernlink_host::flows::Reading;
 use kernlink_services::{Family, Protocol};
 
@@ -16,17 +15,9 @@ pub(super) fn plan_flows(state: &State, family: Family, builder: &mut BuilderOf<
     if state.flows.tracked.reading() == Reading::Unsupported {
         return;
     }
-    let mut stale = StaleFlows::default();
-    stale.stale(state.flows.tracked.stale(family));
-    for (address, service) in &state.flows.changed {
-        if Family::of(address.ip()) != family {
-            continue;
-        }
-        // A frontend whose elements are in the kernel already, so that there is no step, was compared by the first listing.
-        for step in builder.steps_of(&Key::Service(family, service.clone())) {
-            stale.change([*address], Some(&Subject::Service(service.clone())), step);
-        }
-    }
+    let mut stale = state.flows.stale(family, |service| {
+        builder.steps_of(&Key::Service(family, service.clone()))
+    });
     for key in &state.family(family).leftovers {
         if key.protocol == Protocol::Udp {
             for step in builder.steps_of(&Key::Frontend(*key)) {

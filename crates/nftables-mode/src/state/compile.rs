@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use kernlink_host::flows;
 use kernlink_services::{Event, Family, FrontendKey, Protocol, Reason, ServicePortId, Services};
 
 use super::State;
 use super::family::{CurrentTable, FamilyState, FoundTable, OldTable};
 use crate::class::MOST_ENDPOINTS;
 use crate::content::Affinities;
-use crate::flows;
 use crate::item::Shared;
 use crate::operation::Observed;
 use crate::port::{FrontendSpec, PortSpec};
@@ -112,7 +112,7 @@ impl State {
         let Some(service) = now.or(before).map(|spec| spec.service.clone()) else {
             return;
         };
-        let endpoints = now.map_or_else(|| Arc::new([]) as Arc<[SocketAddr]>, flows::endpoints);
+        let endpoints = now.map_or_else(|| Arc::new([]) as Arc<[SocketAddr]>, udp_endpoints);
         self.flows
             .replace(id, &service, &before_addresses, &now_addresses, &endpoints);
     }
@@ -310,4 +310,10 @@ impl FamilyState {
             }),
         }
     }
+}
+
+/// The endpoints that flows of a UDP service port may have.
+fn udp_endpoints(port: &PortSpec) -> Arc<[SocketAddr]> {
+    let chosen = port.cluster.iter().chain(&port.local);
+    flows::endpoints(chosen.map(|endpoint| SocketAddr::new(endpoint.address, endpoint.port)))
 }
