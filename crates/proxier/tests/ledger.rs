@@ -278,17 +278,16 @@ fn without_its_entry_in_the_ledger_a_changed_virtual_server_is_repaired_if_a_fro
         sync(&mut first);
         let mut kernel = first.into_kernel();
         let entry = sets_entry("10.96.0.1", 80);
-        kernel.sets.delete(&SetId::Ledger.name(Family::Ipv4), &entry).unwrap();
+        kernel
+            .sets
+            .delete(&SetId::Ledger.name(Family::Ipv4), &entry)
+            .unwrap();
         kernel.execute(&Operation::Ipvs(change)).unwrap();
         let mut second = with_services(kernel, &[ONE, TWO]);
         let synced = sync(&mut second);
         assert_eq!(reports(&synced), [""; 0]);
         let in_ledger = position(&synced.plan, "add KERNLINK-VS 10.96.0.1,tcp:80");
-        assert!(
-            in_ledger < position(&synced.plan, "ipvsadm -"),
-            "{}",
-            synced.plan
-        );
+        assert!(in_ledger < position(&synced.plan, "ipvsadm -"), "{}", synced.plan);
         assert_eq!(ipvs_commands(&synced.plan).len(), 1, "{}", synced.plan);
         second.resync();
         assert!(sync(&mut second).plan.is_empty());
@@ -320,7 +319,10 @@ fn a_virtual_server_that_another_program_adds_at_the_same_time_stays_foreign() {
     for _ in 0..2 {
         sync_until_nothing_waits(&mut proxier, now);
         assert_eq!(real_servers(proxier.kernel_mut(), &of_two), ["10.244.0.9:8080"]);
-        assert_eq!(entries(proxier.kernel_mut(), SetId::ClusterIp), ["10.96.0.1,tcp:80"]);
+        assert_eq!(
+            entries(proxier.kernel_mut(), SetId::ClusterIp),
+            ["10.96.0.1,tcp:80"]
+        );
         assert_eq!(ledger(&mut proxier), ["10.96.0.1,tcp:80"]);
         proxier = with_services(proxier.into_kernel(), &[ONE]);
         upsert(&mut proxier, service("two", "10.96.0.2"));

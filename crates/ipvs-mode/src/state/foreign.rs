@@ -66,7 +66,11 @@ impl State {
     }
 
     /// Sets the foreign virtual servers after a listing. `served`: the new ones that entries of frontend sets name.
-    pub(crate) fn set_foreign(&mut self, keys: BTreeSet<VirtualServerKey>, served: BTreeSet<VirtualServerKey>) {
+    pub(crate) fn set_foreign(
+        &mut self,
+        keys: BTreeSet<VirtualServerKey>,
+        served: BTreeSet<VirtualServerKey>,
+    ) {
         self.foreign.served.retain(|key| keys.contains(key));
         self.foreign.served.extend(served);
         self.foreign.keys = keys;
