@@ -5,6 +5,7 @@ use std::{
     fs,
     num::NonZeroUsize,
     path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -68,30 +69,54 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) 
         .filter(|executable| executable.is_test)
         .partition(|executable| executable.package == KERNEL_TESTS && executable.kind == "test");
     let path = programs::folder(workspace.target())?;
-    let mut report = Report::default();
-    for tier in tiers {
-        println!("\n== {} ==", tier.name());
-        let start = Instant::now();
-        report.tiers.push(match tier {
-            Tier::Unit => run_unit(workspace, &unit, &path)?,
-            Tier::Host => run_host(workspace, &kernel_steps(&kernel, Tier::Host, &[], &path)?)?,
-            Tier::Vm => {
-                let all = kernel_steps(&kernel, Tier::Vm, &[], &path)?;
-                run_in_vm(workspace, vm_steps(all, &report), options)?
-            }
-        });
-        println!("{} took {:.0} s", tier.name(), start.elapsed().as_secs_f64());
-    }
+    let run_kernel = || -> Result<Vec<TierReport>> {
+        let mut done: Vec<TierReport> = Vec::new();
+        if tiers.contains(&Tier::Host) {
+            let steps = kernel_steps(&kernel, Tier::Host, &[], &path)?;
+            done.push(timed(Tier::Host, || run_host(workspace, &steps))?);
+        }
+        if tiers.contains(&Tier::Vm) {
+            let steps = vm_steps(kernel_steps(&kernel, Tier::Vm, &[], &path)?, done.first());
+            done.push(timed(Tier::Vm, || run_in_vm(workspace, steps, options))?);
+        }
+        Ok(done)
+    };
+    // Kernel tests wait for the kernel most of the time, and unit tests for nothing.
+    let (unit, kernel) = thread::scope(|scope| {
+        let kernel = scope.spawn(run_kernel);
+        let unit = match tiers.contains(&Tier::Unit) {
+            true => timed(Tier::Unit, || run_unit(workspace, &unit, &path)).map(Some),
+            false => Ok(None),
+        };
+        (unit, kernel.join())
+    });
+    let kernel = kernel.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let report = Report {
+        tiers: unit?.into_iter().chain(kernel?).collect(),
+    };
     println!("\n{report}");
     Ok(report.is_success())
+}
+
+/// Runs a tier, and prints how long it took.
+fn timed(tier: Tier, run: impl FnOnce() -> Result<TierReport>) -> Result<TierReport> {
+    println!("== {} begins ==", tier.name());
+    let start = Instant::now();
+    let report = run()?;
+    println!(
+        "== {} took {:.0} s ==",
+        tier.name(),
+        start.elapsed().as_secs_f64()
+    );
+    Ok(report)
 }
 
 /// Test files that run in the VM also after the host ran all their tests: what they test differs between releases of the kernel.
 const ON_EVERY_KERNEL: &[&str] = &["contract_nftables", "nftables"];
 
 /// The steps of the VM: after the tier [`Host`](Tier::Host) the tests that it skipped, and [`ON_EVERY_KERNEL`]; otherwise all tests.
-fn vm_steps(all: Vec<Step>, report: &Report) -> Vec<Step> {
-    let Some(host) = report.tiers.iter().find(|tier| tier.name == Tier::Host.name()) else {
+fn vm_steps(all: Vec<Step>, host: Option<&TierReport>) -> Vec<Step> {
+    let Some(host) = host else {
         return all;
     };
     let skipped = |step: &Step| -> Option<Step> {
@@ -285,7 +310,7 @@ fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]) -> Result
     for (position, step) in steps.iter().enumerate() {
         let records = Records::new(&folder, position);
         step::run(step, &records, pass_through)?;
-        tier.binaries.push(read(step, &records)?);
+        tier.binaries.push(read(name, step, &records)?);
     }
     Ok(tier)
 }
@@ -300,7 +325,8 @@ fn run_in_vm(workspace: &Workspace, steps: Vec<Step>, options: &vm::Options) -> 
         tier.binaries.push(Binary::broken("VM", first));
     }
     for (position, step) in steps.iter().enumerate() {
-        tier.binaries.push(in_vm(read(step, &run.records(position))?));
+        let binary = read(tier.name, step, &run.records(position))?;
+        tier.binaries.push(in_vm(binary));
     }
     Ok(tier)
 }
@@ -320,27 +346,29 @@ fn in_vm(mut binary: Binary) -> Binary {
     binary
 }
 
-/// Reads the records of a step. Prints its output if it failed.
-fn read(step: &Step, records: &Records) -> Result<Binary> {
+/// Reads the records of a step. Prints its output if it failed, in one piece, because another tier may print at the same time.
+fn read(tier: &str, step: &Step, records: &Records) -> Result<Binary> {
     let binary = records.read_binary(step)?;
     let (passed, failed, skipped) = (binary.passed, binary.failures.len(), binary.skipped.len());
-    println!(
-        "{:<44} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>6.1} s",
+    let mut text = format!(
+        "{tier:<4} {:<44} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>6.1} s",
         binary.name,
         binary.took.as_secs_f64()
     );
     if failed > 0 {
-        show_output(&binary.name, &records.read_output(), &records.output());
+        text += &output(&binary.name, &records.read_output(), &records.output());
     }
+    println!("{text}");
     Ok(binary)
 }
 
-fn show_output(name: &str, text: &str, file: &Path) {
-    println!("---- output of {name} ({}) ----", file.display());
-    for line in text.lines().filter(|line| !line.ends_with(" ... ok")) {
-        println!("{line}");
-    }
-    println!("---- end of the output of {name} ----");
+/// The lines of the output of a program, except for those of tests that passed.
+fn output(name: &str, text: &str, file: &Path) -> String {
+    let mut lines = vec![format!("\n---- output of {name} ({}) ----", file.display())];
+    let shown = text.lines().filter(|line| !line.ends_with(" ... ok"));
+    lines.extend(shown.map(str::to_owned));
+    lines.push(format!("---- end of the output of {name} ----"));
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -400,9 +428,9 @@ mod tests {
                 Binary::read("harness", "", Vec::new(), true),
             ],
         };
-        let steps = |tiers| {
+        let steps = |host: Option<TierReport>| {
             let all = kernel_steps(&kernel(), Tier::Vm, &[], Path::new("/declared")).unwrap();
-            let steps = vm_steps(all, &Report { tiers });
+            let steps = vm_steps(all, host.as_ref());
             let named = steps
                 .into_iter()
                 .map(|step| (step.name, step.arguments.join(" ")));
@@ -418,11 +446,11 @@ mod tests {
             skip("d", "old"),
         ];
         assert_eq!(
-            steps(vec![host(skipped)]),
+            steps(Some(host(skipped))),
             [("ipvs".to_owned(), "--exact a::b d".to_owned())]
         );
-        assert_eq!(steps(vec![host(Vec::new())]), all);
-        assert_eq!(steps(vec![TierReport::new(Tier::Unit.name())]), all);
+        assert_eq!(steps(Some(host(Vec::new()))), all);
+        assert_eq!(steps(None), all);
     }
 
     #[test]
@@ -445,7 +473,7 @@ mod tests {
         });
         host.binaries
             .push(Binary::read("contract_nftables", "", Vec::new(), true));
-        let steps = vm_steps(all, &Report { tiers: vec![host] });
+        let steps = vm_steps(all, Some(&host));
         let named = steps
             .into_iter()
             .map(|step| (step.name, step.arguments.join(" ")));

@@ -102,11 +102,16 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             (key, observed)
         })
         .collect();
-    state.compare_flows_of_all(&servers);
     let foreign = servers
         .iter()
         .filter(|(key, server)| !server.is_owned && state.is_server_decided(key));
-    state.set_foreign(foreign.map(|(key, _)| *key).collect());
+    let foreign: BTreeSet<VirtualServerKey> = foreign.map(|(key, _)| *key).collect();
+    let is_new = |key: &&VirtualServerKey| state.is_new_foreign(key);
+    let new = foreign.iter().filter(is_new);
+    let served = new.filter(|key| ownership::is_served_frontend(&facts, exclude_cidrs, key));
+    let served: BTreeSet<VirtualServerKey> = served.copied().collect();
+    state.compare_flows_of_all(&servers);
+    state.set_foreign(foreign, served);
     state.servers.observe_all(servers);
     state.readings.had_undecided_servers = Family::ALL.map(|family| !state.is_decided(family));
     state.set_deadlines_dirty();

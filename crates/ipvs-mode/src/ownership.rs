@@ -26,9 +26,13 @@
 //! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists, also
 //! if the ledger is flushed.
 //!
-//! A foreign virtual server is not changed. If a Service needs its key, it is adopted if it is equal to the desired one: it becomes owned
-//! when its entry is in the ledger. Otherwise the frontend is not served, unless
-//! [`adopt_foreign`](super::Config::adopt_foreign) is set.
+//! A foreign virtual server is not changed. If a Service needs its key, it is adopted if it is equal to the desired one, or if an entry of a
+//! frontend set named it when it was listed for the first time: it becomes owned when its entry is in the ledger. Otherwise the frontend is
+//! not served, unless [`adopt_foreign`](super::Config::adopt_foreign) is set.
+//!
+//! A frontend that is not served because of a foreign virtual server has no entry in a frontend set. So an entry shows that kernlink, or
+//! kube-proxy, served the frontend with this virtual server, and that its entry in the ledger was lost. Entries of node ports do not
+//! show it: they have no address.
 
 use std::net::IpAddr;
 
@@ -65,11 +69,25 @@ pub(super) fn is_owned(facts: &impl KernelFacts, exclude_cidrs: &[IpNet], key: &
     if exclude_cidrs.iter().any(|net| net.contains(&address)) {
         return false;
     }
-    let is_frontend = FRONTEND_SETS
-        .iter()
-        .any(|set| facts.has_entry(family, *set, &entry));
     let is_leftover = facts.is_bound(address) && !facts.is_frontend_address(address);
-    is_frontend || is_leftover || is_node_port(facts, family, key)
+    is_leftover || is_served_frontend(facts, exclude_cidrs, key) || is_node_port(facts, family, key)
+}
+
+/// Whether an entry of a frontend set names a virtual server. Virtual servers in the excluded networks are those of other programs, except for
+/// what the ledger names.
+pub(super) fn is_served_frontend(
+    facts: &impl KernelFacts,
+    exclude_cidrs: &[IpNet],
+    key: &VirtualServerKey,
+) -> bool {
+    let (Some(address), Some(entry)) = (key.address(), sets::of_virtual_server(key)) else {
+        return false;
+    };
+    let family = Family::of(address);
+    !exclude_cidrs.iter().any(|net| net.contains(&address))
+        && FRONTEND_SETS
+            .iter()
+            .any(|set| facts.has_entry(family, *set, &entry))
 }
 
 /// The sets whose entries are frontends: address, protocol and port.

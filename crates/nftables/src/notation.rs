@@ -1,5 +1,6 @@
 //! The notation of `nft`.
 
+mod comparison;
 mod effect;
 mod field;
 mod form;
@@ -14,6 +15,7 @@ mod ruleset;
 mod set;
 mod stateful;
 mod value;
+mod view;
 
 pub use self::operation::Commands;
 pub(crate) use self::operation::{Brief, OneElement};

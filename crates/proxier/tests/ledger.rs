@@ -46,6 +46,11 @@ fn ledger(proxier: &mut Proxier) -> Vec<String> {
     entries(proxier.kernel_mut(), SetId::Ledger)
 }
 
+fn sets_entry(address: &str, port: u16) -> Entry {
+    let port = ProtocolPort::new(kernlink_ipset::Protocol::TCP, port);
+    Entry::ip_port(address.parse().unwrap(), port)
+}
+
 fn add_server(kernel: &mut Kernel, server: VirtualServer, real_servers: &[&str]) {
     let key = server.key;
     let add = IpvsOperation::AddVirtualServer(server);
@@ -238,7 +243,7 @@ fn a_flushed_ledger_is_written_again_in_one_step_and_nothing_becomes_foreign() {
 }
 
 #[test]
-fn with_a_ledger_only_its_virtual_servers_are_owned() {
+fn with_a_ledger_a_virtual_server_without_a_service_is_owned_only_if_the_ledger_names_it() {
     let mut first = with_services(kernel(), &[ONE, TWO]);
     sync(&mut first);
     let mut kernel = first.into_kernel();
@@ -248,15 +253,81 @@ fn with_a_ledger_only_its_virtual_servers_are_owned() {
         VirtualServer::new(key("10.96.0.1", 443), Scheduler::RR),
         &[],
     );
-    let entry = Entry::ip_port(
-        "10.96.0.1".parse().unwrap(),
-        ProtocolPort::new(kernlink_ipset::Protocol::TCP, 443),
-    );
+    let entry = sets_entry("10.96.0.1", 443);
     let add = SetOperation::add(SetId::ClusterIp.name(Family::Ipv4), entry);
     kernel.execute(&Operation::Set(add)).unwrap();
     let mut second = proxier(ipv4_config(), kernel);
     sync(&mut second);
     assert_eq!(virtual_servers(second.kernel_mut()), ["-t 10.96.0.1:443"]);
+}
+
+/// Another program changes a served virtual server, and its entry in the ledger is lost, before the process is started again.
+#[test]
+fn without_its_entry_in_the_ledger_a_changed_virtual_server_is_repaired_if_a_frontend_set_names_it() {
+    let of_one = key("10.96.0.1", 80);
+    let changes = [
+        IpvsOperation::UpdateRealServer {
+            virtual_server: of_one,
+            real_server: RealServer::new("10.244.0.2:8080".parse::<std::net::SocketAddr>().unwrap())
+                .with_weight(Weight::from(0)),
+        },
+        IpvsOperation::UpdateVirtualServer(VirtualServer::new(of_one, Scheduler::WLC)),
+    ];
+    for change in changes {
+        let mut first = with_services(kernel(), &[ONE, TWO]);
+        sync(&mut first);
+        let mut kernel = first.into_kernel();
+        let entry = sets_entry("10.96.0.1", 80);
+        kernel
+            .sets
+            .delete(&SetId::Ledger.name(Family::Ipv4), &entry)
+            .unwrap();
+        kernel.execute(&Operation::Ipvs(change)).unwrap();
+        let mut second = with_services(kernel, &[ONE, TWO]);
+        let synced = sync(&mut second);
+        assert_eq!(reports(&synced), [""; 0]);
+        let in_ledger = position(&synced.plan, "add KERNLINK-VS 10.96.0.1,tcp:80");
+        assert!(in_ledger < position(&synced.plan, "ipvsadm -"), "{}", synced.plan);
+        assert_eq!(ipvs_commands(&synced.plan).len(), 1, "{}", synced.plan);
+        second.resync();
+        assert!(sync(&mut second).plan.is_empty());
+        // It is owned.
+        delete(&mut second, "one");
+        sync(&mut second);
+        assert_eq!(virtual_servers(second.kernel_mut()), ["-t 10.96.0.2:80"]);
+    }
+}
+
+/// The entry of its frontend is in place before the process finds out that it exists.
+#[test]
+fn a_virtual_server_that_another_program_adds_at_the_same_time_stays_foreign() {
+    let mut proxier = with_services(kernel(), &[ONE]);
+    sync(&mut proxier);
+    let of_two = key("10.96.0.2", 80);
+    let foreign = VirtualServer::new(of_two, Scheduler::WLC);
+    add_server(proxier.kernel_mut(), foreign, &["10.244.0.9:8080"]);
+    upsert(&mut proxier, service("two", "10.96.0.2"));
+    endpoints(&mut proxier, "two", &[1]);
+    let now = Instant::now();
+    let synced = proxier.sync(now).unwrap();
+    assert!(synced.counts().failed > 0, "{synced}");
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::ClusterIp),
+        ["10.96.0.1,tcp:80", "10.96.0.2,tcp:80"]
+    );
+    proxier.resync();
+    for _ in 0..2 {
+        sync_until_nothing_waits(&mut proxier, now);
+        assert_eq!(real_servers(proxier.kernel_mut(), &of_two), ["10.244.0.9:8080"]);
+        assert_eq!(
+            entries(proxier.kernel_mut(), SetId::ClusterIp),
+            ["10.96.0.1,tcp:80"]
+        );
+        assert_eq!(ledger(&mut proxier), ["10.96.0.1,tcp:80"]);
+        proxier = with_services(proxier.into_kernel(), &[ONE]);
+        upsert(&mut proxier, service("two", "10.96.0.2"));
+        endpoints(&mut proxier, "two", &[1]);
+    }
 }
 
 #[test]

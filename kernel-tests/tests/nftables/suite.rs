@@ -120,6 +120,25 @@ fn nft(command: &str) -> Result<String, String> {
     tools::run_with_input("nft", &["-f", "-"], command)
 }
 
+/// Adds what these commands name, in as few transactions as possible: a transaction that `nft` refuses is divided. Returns the commands that
+/// it refuses alone.
+fn add(commands: &[String]) -> Vec<&String> {
+    let text: String = commands
+        .iter()
+        .map(|command| format!("add {command}\n"))
+        .collect();
+    if commands.is_empty() || nft(&text).is_ok() {
+        return Vec::new();
+    }
+    match commands {
+        [refused] => vec![refused],
+        _ => {
+            let (first, rest) = commands.split_at(commands.len() / 2);
+            [add(first), add(rest)].concat()
+        }
+    }
+}
+
 /// Counts of one file.
 #[derive(Debug, Default)]
 struct Counts {
@@ -145,27 +164,24 @@ fn check(file: &File) -> Counts {
     let mut texts = Vec::new();
     for (family, table, chains) in &file.tables {
         let (expected, ruleset) = NetNs::new().run(|| {
-            nft(&format!("add table {family} {table}")).unwrap_or_default();
-            for chain in chains {
+            let mut commands = vec![format!("table {family} {table}")];
+            commands.extend(chains.iter().map(|chain| {
                 let definition = file.chains.get(chain).map(String::as_str).unwrap_or_default();
-                drop(nft(&format!(
-                    "add chain {family} {table} {chain} {{ {definition}; }}"
-                )));
+                format!("chain {family} {table} {chain} {{ {definition}; }}")
+            }));
+            let others = file.others.iter();
+            commands.extend(others.map(|other| other.replace("{table}", &format!("{family} {table}"))));
+            for command in add(&commands) {
+                println!("refused by nft: {command}");
             }
-            for other in &file.others {
-                let command = other.replace("{table}", &format!("{family} {table}"));
-                if nft(&format!("add {command}")).is_err() {
-                    println!("refused by nft: {command}");
-                }
-            }
-            for chain in chains {
-                for rule in &file.rules {
-                    match nft(&format!("add rule {family} {table} {chain} {rule}")) {
-                        Ok(_) => *accepted += 1,
-                        Err(_) => *refused += 1,
-                    }
-                }
-            }
+            let rules = chains.iter().flat_map(|chain| {
+                let rules = file.rules.iter();
+                rules.map(move |rule| format!("rule {family} {table} {chain} {rule}"))
+            });
+            let rules: Vec<String> = rules.collect();
+            let of_table = add(&rules).len();
+            *accepted += rules.len() - of_table;
+            *refused += of_table;
             (listing(), client().ruleset())
         });
         let ruleset = match ruleset {

@@ -16,6 +16,9 @@ use crate::sets::{self, SetId};
 pub(crate) struct Foreign {
     /// The foreign virtual servers as last read.
     pub(crate) keys: BTreeSet<VirtualServerKey>,
+    /// Those of them that an entry of a frontend set named when they were listed for the first time: a Service that needs the key takes them
+    /// over.
+    served: BTreeSet<VirtualServerKey>,
     /// The frontends that are not served, because a foreign virtual server with other attributes or real servers has their key, and their
     /// service ports.
     pub(super) withheld: BTreeMap<VirtualServerKey, ServicePortId>,
@@ -57,8 +60,19 @@ impl State {
         self.foreign.existing.remove(key);
     }
 
-    /// Sets the foreign virtual servers after a listing.
-    pub(crate) fn set_foreign(&mut self, keys: BTreeSet<VirtualServerKey>) {
+    /// Whether a foreign virtual server of a listing was not foreign before, and did not appear where this process was about to add one.
+    pub(crate) fn is_new_foreign(&self, key: &VirtualServerKey) -> bool {
+        !self.foreign.keys.contains(key) && !self.foreign.existing.contains(key)
+    }
+
+    /// Sets the foreign virtual servers after a listing. `served`: the new ones that entries of frontend sets name.
+    pub(crate) fn set_foreign(
+        &mut self,
+        keys: BTreeSet<VirtualServerKey>,
+        served: BTreeSet<VirtualServerKey>,
+    ) {
+        self.foreign.served.retain(|key| keys.contains(key));
+        self.foreign.served.extend(served);
         self.foreign.keys = keys;
         self.foreign.is_changed = true;
     }
@@ -68,6 +82,7 @@ impl State {
         let was_foreign = if is_foreign {
             !self.foreign.keys.insert(key)
         } else {
+            self.foreign.served.remove(&key);
             self.foreign.keys.remove(&key)
         };
         self.foreign.is_changed |= is_foreign || was_foreign;
@@ -104,6 +119,7 @@ impl State {
         let Some(Identified::VirtualServer(key)) = identified(SetId::Ledger, entry) else {
             return;
         };
+        self.foreign.served.remove(&key);
         if self.foreign.keys.remove(&key)
             && let Some(known) = self.servers.observed_mut(&key)
         {
@@ -126,8 +142,8 @@ impl State {
         desired.chain(self.foreign.withheld.values().copied()).collect()
     }
 
-    /// Removes the frontends of a service port that are not served, because a foreign virtual server has their key and is not equal to the
-    /// desired one; adds an event for each.
+    /// Removes the frontends of a service port that are not served, because a foreign virtual server has their key, is not equal to the
+    /// desired one, and no frontend set named it; adds an event for each.
     pub(super) fn withhold_foreign(
         &mut self,
         id: ServicePortId,
@@ -143,7 +159,8 @@ impl State {
         frontends.retain(|frontend| {
             let key = frontend.virtual_server.key;
             let foreign = self.servers.observed(&key);
-            let foreign = foreign.filter(|known| !known.is_owned && self.foreign.keys.contains(&key));
+            let is_foreign = self.foreign.keys.contains(&key) && !self.foreign.served.contains(&key);
+            let foreign = foreign.filter(|known| !known.is_owned && is_foreign);
             let differs = foreign
                 .is_some_and(|known| !known.agrees_with(&frontend.virtual_server, &frontend.real_servers));
             if differs {

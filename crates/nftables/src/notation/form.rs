@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use kernlink_base::Protocol;
+
 use super::value::{Quoted, duration};
 use crate::data_type::{DataType, DataTypes};
 use crate::value::Value;
@@ -318,7 +320,9 @@ fn symbol(data_type: DataType, number: u64) -> Option<&'static str> {
         DataType::NetworkProtocol => &[(2, "ipv4"), (10, "ipv6")],
         DataType::Boolean => &[(0, "missing"), (1, "exists")],
         DataType::ConnectionDirection => &[(0, "original"), (1, "reply")],
-        DataType::Protocol => PROTOCOLS,
+        // The pseudo protocol of `/etc/protocols`.
+        DataType::Protocol if number == 0 => return Some("ip"),
+        DataType::Protocol => return Protocol(u8::try_from(number).ok()?).name(),
         DataType::EtherType => &[
             (0x0800, "ip"),
             (0x0806, "arp"),
@@ -499,64 +503,6 @@ const DSCP: &[(u64, &str)] = &[
     (0x38, "cs7"),
 ];
 
-/// The names that the file `/etc/protocols` of Debian has.
-const PROTOCOLS: &[(u64, &str)] = &[
-    (0, "ip"),
-    (1, "icmp"),
-    (2, "igmp"),
-    (3, "ggp"),
-    (4, "ipencap"),
-    (5, "st"),
-    (6, "tcp"),
-    (8, "egp"),
-    (9, "igp"),
-    (12, "pup"),
-    (17, "udp"),
-    (20, "hmp"),
-    (22, "xns-idp"),
-    (27, "rdp"),
-    (29, "iso-tp4"),
-    (33, "dccp"),
-    (36, "xtp"),
-    (37, "ddp"),
-    (38, "idpr-cmtp"),
-    (41, "ipv6"),
-    (43, "ipv6-route"),
-    (44, "ipv6-frag"),
-    (45, "idrp"),
-    (46, "rsvp"),
-    (47, "gre"),
-    (50, "esp"),
-    (51, "ah"),
-    (57, "skip"),
-    (58, "ipv6-icmp"),
-    (59, "ipv6-nonxt"),
-    (60, "ipv6-opts"),
-    (73, "rspf"),
-    (81, "vmtp"),
-    (88, "eigrp"),
-    (89, "ospf"),
-    (93, "ax.25"),
-    (94, "ipip"),
-    (97, "etherip"),
-    (98, "encap"),
-    (103, "pim"),
-    (108, "ipcomp"),
-    (112, "vrrp"),
-    (115, "l2tp"),
-    (124, "isis"),
-    (132, "sctp"),
-    (133, "fc"),
-    (135, "mobility-header"),
-    (136, "udplite"),
-    (137, "mpls-in-ip"),
-    (138, "manet"),
-    (139, "hip"),
-    (140, "shim6"),
-    (141, "wesp"),
-    (142, "rohc"),
-];
-
 /// A value of one field.
 pub(super) fn field(data_type: DataType, bytes: &[u8]) -> String {
     Form::of(data_type).text(bytes)
@@ -612,6 +558,7 @@ mod tests {
     fn values_are_written_with_their_names() {
         let text = |data_type, bytes: &[u8]| Form::of(data_type).text(bytes);
         assert_eq!(text(DataType::Protocol, &[6]), "tcp");
+        assert_eq!(text(DataType::Protocol, &[0]), "ip");
         assert_eq!(text(DataType::Protocol, &[255]), "255");
         assert_eq!(text(DataType::EtherType, &[0x88, 0xa8]), "8021ad");
         assert_eq!(text(DataType::EtherType, &[0x12, 0x34]), "0x1234");

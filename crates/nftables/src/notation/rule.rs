@@ -7,14 +7,13 @@ use super::protocols::{Protocols, Slice, Subject};
 use super::{field, set, stateful};
 use crate::data_type::DataType;
 use crate::expression::{
-    BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, ExtensionHeaderKind, FibFlags,
-    FibResult, HashKind, LookupFlags, MetaKey, NumberGeneratorKind, PayloadBase,
+    BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, FibFlags, FibResult, HashKind,
+    LookupFlags, MetaKey, NumberGeneratorKind, PayloadBase,
 };
 use crate::register::Register;
 use crate::rule::Rule;
 use crate::set::{MapData, Set, SetFlags};
 use crate::table_family::TableFamily;
-use crate::value::Value;
 use crate::verdict::Data;
 
 /// The sets and chains that rules refer to, with the elements of the anonymous ones.
@@ -31,10 +30,10 @@ const DEPTH: u8 = 16;
 
 /// A statement of a rule; without text if a later one makes it superfluous.
 #[derive(Clone, Debug, Default)]
-struct Statement {
-    text: String,
+pub(super) struct Statement {
+    pub(super) text: String,
     /// One end of a range: what is compared, how, and with what.
-    bound: Option<(String, CompareOperator, String)>,
+    pub(super) bound: Option<(String, CompareOperator, String)>,
 }
 
 /// A rule while it is printed.
@@ -42,7 +41,7 @@ pub(super) struct Printer<'a> {
     pub(super) context: Context<'a>,
     pub(super) family: TableFamily,
     registers: [Option<Operand>; 16],
-    statements: Vec<Statement>,
+    pub(super) statements: Vec<Statement>,
     pub(super) protocols: Protocols,
     /// Those of the packet in a tunnel.
     inner: Protocols,
@@ -86,11 +85,6 @@ impl<'a> Context<'a> {
     fn set(&self, name: &str) -> Option<&'a crate::SetContents> {
         self.sets.iter().find(|contents| *contents.set.key.name == *name)
     }
-}
-
-/// Whether all bytes are 0.
-fn is_zero(value: &Value) -> bool {
-    value.as_bytes().iter().all(|byte| *byte == 0)
 }
 
 impl Printer<'_> {
@@ -151,7 +145,7 @@ impl Printer<'_> {
     }
 
     /// A statement that is a condition.
-    fn condition(&mut self, text: String) -> usize {
+    pub(super) fn condition(&mut self, text: String) -> usize {
         self.statements.push(Statement { text, bound: None });
         self.statements.len() - 1
     }
@@ -162,143 +156,11 @@ impl Printer<'_> {
         }
     }
 
-    fn protocols(&mut self, tunnel: Option<Header>) -> &mut Protocols {
+    pub(super) fn protocols(&mut self, tunnel: Option<Header>) -> &mut Protocols {
         match tunnel {
             Some(_) => &mut self.inner,
             None => &mut self.protocols,
         }
-    }
-
-    /// How an operand is written. Makes the comparisons superfluous that its header implies.
-    pub(super) fn view(&mut self, operand: &Operand) -> Option<View> {
-        let mut steps = operand.steps.as_slice();
-        let mut view = match &operand.origin {
-            Origin::Constant(value) => View::new(
-                value.to_string(),
-                Form::of(DataType::Integer),
-                operand.length.saturating_mul(8),
-            ),
-            Origin::Payload(slice) => {
-                let (view, rest) = self.payload(*slice, steps);
-                steps = rest;
-                if let Some(Subject::Field(header, field)) = view.subject {
-                    let superfluous = self.protocols(slice.tunnel).superfluous(header, &field);
-                    self.drop_statement(superfluous);
-                }
-                view
-            }
-            Origin::Extension(extension) => {
-                let (view, rest) = self.extension(extension, steps)?;
-                steps = rest;
-                let base = match extension.kind {
-                    ExtensionHeaderKind::TcpOption => Some(PayloadBase::Transport),
-                    ExtensionHeaderKind::Ipv6 | ExtensionHeaderKind::Ipv4Option => Some(PayloadBase::Network),
-                    _ => None,
-                };
-                let superfluous = base.and_then(|base| self.protocols.superfluous_layer(base));
-                self.drop_statement(superfluous);
-                view
-            }
-            Origin::Named {
-                text,
-                form,
-                meta,
-                tunnel,
-            } => {
-                let mut view = View::new(text.clone(), *form, operand.length.saturating_mul(8));
-                view.subject = meta.map(Subject::Meta);
-                view.tunnel = *tunnel;
-                view
-            }
-            Origin::Map { text, types } => {
-                let data_type = types.iter().next()?;
-                View::new(
-                    text.clone(),
-                    Form::of(data_type),
-                    operand.length.saturating_mul(8),
-                )
-            }
-        };
-        view.loaded = operand.length;
-        for step in steps {
-            match step {
-                Step::ByteOrder => view.form.is_host = !view.form.is_host,
-                step => view.steps.push(step.clone()),
-            }
-        }
-        Some(view)
-    }
-
-    /// The field that bits of the packet are, and the steps after the one that selects it.
-    fn payload<'b>(&mut self, slice: Slice, steps: &'b [Step]) -> (View, &'b [Step]) {
-        let prefix = slice
-            .tunnel
-            .map_or_else(String::new, |tunnel| format!("{} ", tunnel.name()));
-        if let (Some(tunnel), PayloadBase::Tunnel) = (slice.tunnel, slice.base) {
-            let mut fields = tunnel.fields().iter();
-            if let Some(field) =
-                fields.find(|field| field.offset == slice.offset && field.length == slice.length)
-            {
-                return (View::field(tunnel, *field, slice.length, &prefix), steps);
-            }
-        }
-        // The conversion of the byte order before a shift belongs to the field.
-        let masked: Vec<&Step> = steps
-            .iter()
-            .filter(|step| !matches!(step, Step::ByteOrder))
-            .collect();
-        if let Some(Step::MaskXor(mask, xor)) = masked.first()
-            && is_zero(xor)
-            && let Some(number) = Form::of(DataType::Integer).number(mask.as_bytes())
-        {
-            let protocols = self.protocols(slice.tunnel);
-            if let Some((narrowed, header, field, shift)) = protocols.masked(slice, number) {
-                let mut view = View::field(header, field, narrowed.length, &prefix);
-                let position = |wanted: fn(&Step) -> bool| steps.iter().position(wanted);
-                let end = match masked.get(1) {
-                    Some(Step::Right(bits)) if *bits == shift => {
-                        position(|step| matches!(step, Step::Right(_)))
-                    }
-                    _ => {
-                        view.form.shift = shift;
-                        position(|step| matches!(step, Step::MaskXor(..)))
-                    }
-                };
-                let rest = end.and_then(|end| steps.get(end + 1..)).unwrap_or(&[]);
-                return (view, rest);
-            }
-        }
-        let protocols = self.protocols(slice.tunnel);
-        let view = match (protocols.field(slice), slice.base, slice.offset, slice.length) {
-            (Some((header, field)), ..) => View::field(header, field, slice.length, &prefix),
-            (None, PayloadBase::Transport, 0, 16) => View::new("th sport", Form::of(DataType::Service), 16),
-            (None, PayloadBase::Transport, 16, 16) => View::new("th dport", Form::of(DataType::Service), 16),
-            _ => View::new(
-                format!("{prefix}@{},{},{}", slice.base, slice.offset, slice.length),
-                Form::raw(),
-                slice.length,
-            ),
-        };
-        (view, steps)
-    }
-
-    /// The field that bits of an extension header are, and the steps after the one that selects it.
-    fn extension<'b>(&self, extension: &Extension, steps: &'b [Step]) -> Option<(View, &'b [Step])> {
-        if let [Step::MaskXor(mask, xor), rest @ ..] = steps
-            && is_zero(xor)
-            && let Some(number) = Form::of(DataType::Integer).number(mask.as_bytes())
-            && let Some((narrowed, shift)) = extension.masked(number)
-        {
-            let mut view = narrowed.view()?;
-            if let [Step::Right(bits), rest @ ..] = rest
-                && *bits == shift
-            {
-                return Some((view, rest));
-            }
-            view.form.shift = shift;
-            return Some((view, rest));
-        }
-        Some((extension.view()?, steps))
     }
 
     /// The text of the keys, and the name of the set, or its elements if it is anonymous.
@@ -582,163 +444,6 @@ impl Printer<'_> {
         self.store(bitwise.destination, operand)
     }
 
-    fn compare(&mut self, source: Register, operator: CompareOperator, expected: &Value) -> Option<()> {
-        let operand = self.operand(source)?.clone();
-        let is_equality = matches!(operator, CompareOperator::Equal | CompareOperator::NotEqual);
-        if let (Origin::Payload(slice), []) = (&operand.origin, operand.steps.as_slice())
-            && is_equality
-        {
-            self.compare_fields(*slice, operator, expected.as_bytes());
-            return Some(());
-        }
-        let view = self.view(&operand)?;
-        self.compare_view(&view, operator, expected.as_bytes());
-        Some(())
-    }
-
-    /// Bits of the packet that may be several fields.
-    fn compare_fields(&mut self, slice: Slice, operator: CompareOperator, bytes: &[u8]) {
-        // Fewer bytes of a value are compared if the others have no effect.
-        let slice = Slice {
-            length: slice.length.min(bytes.len() as u32 * 8),
-            ..slice
-        };
-        let prefix = slice
-            .tunnel
-            .map_or_else(String::new, |tunnel| format!("{} ", tunnel.name()));
-        let (fields, rest) = self.protocols(slice.tunnel).split(slice);
-        let mut offset = 0;
-        for (header, field, length) in fields {
-            let value = bits(bytes, offset, length);
-            offset += length;
-            let view = View::field(header, field, length, &prefix);
-            let missing = field.length - length;
-            let text = if missing > 0 {
-                let shifted = view.form.number(&value).unwrap_or(0) << missing;
-                let text = view.form.number_text(shifted, field.length.div_ceil(8) as usize);
-                format!("{text}/{length}")
-            } else {
-                view.form.text(&value)
-            };
-            let number = view
-                .form
-                .number(&value)
-                .and_then(|number| u64::try_from(number).ok());
-            let equal = if operator == CompareOperator::Equal && view.form.is_flags() {
-                "== "
-            } else {
-                operator_text(operator)
-            };
-            let subject = Subject::Field(header, field);
-            let is_equal = operator == CompareOperator::Equal;
-            let protocols = self.protocols(slice.tunnel);
-            if let Some(number) = number.filter(|_| is_equal) {
-                protocols.learn(subject, number);
-            }
-            let superfluous = protocols.superfluous(header, &field);
-            self.drop_statement(superfluous);
-            let statement = self.condition(format!("{} {equal}{text}", view.text));
-            if let Some(number) = number.filter(|_| is_equal) {
-                self.protocols(slice.tunnel).store(subject, number, statement);
-            }
-        }
-        if rest.length > 0 {
-            let (view, _) = self.payload(rest, &[]);
-            let value = bits(bytes, offset, rest.length);
-            let text = view.form.text(&value);
-            self.condition(format!("{} {}{text}", view.text, operator_text(operator)));
-        }
-    }
-
-    fn compare_view(&mut self, view: &View, operator: CompareOperator, bytes: &[u8]) {
-        let form = &view.form;
-        let text = &view.text;
-        let is_equality = matches!(operator, CompareOperator::Equal | CompareOperator::NotEqual);
-        if let ([Step::MaskXor(mask, xor)], true) = (view.steps.as_slice(), is_zero_of(&view.steps))
-            && is_equality
-            && is_zero(xor)
-        {
-            if form.is_flags() {
-                let statement = flag_comparison(view, operator, mask, bytes);
-                self.condition(statement);
-                return;
-            }
-            if form.has_prefixes()
-                && let Some(number) = form.number(mask.as_bytes())
-                && let Some(length) = prefix(number, mask.len() as u32 * 8)
-            {
-                let value = form.text(bytes);
-                self.condition(format!("{text} {}{value}/{length}", operator_text(operator)));
-                return;
-            }
-        }
-        // A comparison of the first bytes of an address is one of a prefix.
-        if view.steps.is_empty() && is_equality && form.has_prefixes() && (bytes.len() as u32) < view.loaded {
-            let mut address = bytes.to_vec();
-            address.resize(view.loaded as usize, 0);
-            let value = form.text(&address);
-            let length = bytes.len() * 8;
-            self.condition(format!("{text} {}{value}/{length}", operator_text(operator)));
-            return;
-        }
-        if !view.steps.is_empty() {
-            let value = form.text(bytes);
-            let operator = if operator == CompareOperator::Equal {
-                "==".to_owned()
-            } else {
-                operator.to_string()
-            };
-            self.condition(format!("{} {operator} {value}", view.full_text()));
-            return;
-        }
-        let value = form.text(bytes);
-        let end = form.end_text(bytes);
-        // `nft` writes a range of numbers as two comparisons.
-        let merged = match (
-            self.statements.last().and_then(|last| last.bound.as_ref()),
-            operator,
-        ) {
-            (Some((left, CompareOperator::GreaterOrEqual, first)), CompareOperator::LessOrEqual)
-                if left == text =>
-            {
-                Some(format!("{text} {first}-{end}"))
-            }
-            (Some((left, CompareOperator::Less, first)), CompareOperator::Greater) if left == text => {
-                Some(format!("{text} != {first}-{end}"))
-            }
-            _ => None,
-        };
-        if let (Some(merged), Some(last)) = (merged, self.statements.last_mut()) {
-            *last = Statement {
-                text: merged,
-                bound: None,
-            };
-            return;
-        }
-        let equal = if operator == CompareOperator::Equal && form.is_flags() {
-            "== "
-        } else {
-            operator_text(operator)
-        };
-        let statement = self.condition(format!("{text} {equal}{value}"));
-        if !is_equality && let Some(last) = self.statements.last_mut() {
-            last.bound = Some((text.clone(), operator, end));
-        }
-        let number = form.number(bytes).and_then(|number| u64::try_from(number).ok());
-        if operator == CompareOperator::Equal
-            && let Some(subject) = view.subject
-            && let Some(number) = number
-        {
-            let protocols = self.protocols(view.tunnel);
-            protocols.learn(subject, number);
-            if let Subject::Meta(key) = subject {
-                let superfluous = protocols.superfluous_for_meta(key, number);
-                protocols.store(subject, number, statement);
-                self.drop_statement(superfluous);
-            }
-        }
-    }
-
     /// The family of the packet's network layer, if it is known.
     pub(super) fn network_family(&self) -> TableFamily {
         match self.protocols.header(PayloadBase::Network) {
@@ -883,82 +588,10 @@ impl Printer<'_> {
     }
 }
 
-fn is_zero_of(steps: &[Step]) -> bool {
-    matches!(steps, [Step::MaskXor(_, xor)] if is_zero(xor))
-}
-
 fn offset(offset: u32) -> String {
     if offset > 0 {
         format!(" offset {offset}")
     } else {
         String::new()
     }
-}
-
-/// The operator with a space after it; nothing for equality.
-fn operator_text(operator: CompareOperator) -> &'static str {
-    match operator {
-        CompareOperator::Equal => "",
-        CompareOperator::NotEqual => "!= ",
-        CompareOperator::Less => "< ",
-        CompareOperator::LessOrEqual => "<= ",
-        CompareOperator::Greater => "> ",
-        CompareOperator::GreaterOrEqual => ">= ",
-        CompareOperator::Unknown(_) => "? ",
-    }
-}
-
-/// A comparison of flags that a mask selects.
-fn flag_comparison(view: &View, operator: CompareOperator, mask: &Value, bytes: &[u8]) -> String {
-    let text = &view.text;
-    let flags = view.form.text(mask.as_bytes());
-    let value = view.form.text(bytes);
-    let is_equal = operator == CompareOperator::Equal;
-    if bytes.iter().all(|byte| *byte == 0) {
-        return if is_equal {
-            format!("{text} ! {flags}")
-        } else {
-            format!("{text} {flags}")
-        };
-    }
-    let operator = if is_equal { "==" } else { "!=" };
-    let value = value.replace(',', " | ");
-    if mask.as_bytes().iter().all(|byte| *byte == 0xff) {
-        return format!("{text} {operator} {value}");
-    }
-    let masked = if flags.contains(',') {
-        format!("({})", flags.replace(',', " | "))
-    } else {
-        flags
-    };
-    format!("{text} & {masked} {operator} {value}")
-}
-
-/// Bits of a value from an offset on, as the lowest bits of bytes.
-fn bits(bytes: &[u8], offset: u32, length: u32) -> Vec<u8> {
-    if offset.is_multiple_of(8) && length.is_multiple_of(8) {
-        let (start, end) = (offset as usize / 8, (offset + length) as usize / 8);
-        return bytes.get(start..end).unwrap_or(&[]).to_vec();
-    }
-    let bit = |index: u32| {
-        let byte = bytes.get(index as usize / 8).copied().unwrap_or(0);
-        byte >> (7 - index % 8) & 1
-    };
-    let mut found = vec![0; length.div_ceil(8) as usize];
-    let unused = found.len() as u32 * 8 - length;
-    for index in 0..length {
-        let position = index + unused;
-        if let Some(byte) = found.get_mut(position as usize / 8) {
-            *byte |= bit(offset + index) << (7 - position % 8);
-        }
-    }
-    found
-}
-
-/// The length of the prefix that a mask is.
-fn prefix(mask: u128, bits: u32) -> Option<u32> {
-    let length = mask.count_ones();
-    let shift = bits.checked_sub(length)?;
-    (mask >> shift.min(127) == ones(length) && (length == 0 || mask.trailing_zeros() == shift))
-        .then_some(length)
 }
