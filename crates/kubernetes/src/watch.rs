@@ -22,9 +22,11 @@
 //! ```
 
 mod object;
+pub mod protobuf;
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::time::Duration;
 
 use kernlink_services::escape::EscapeWriter;
 use kernlink_services::{Change, Kind, ObjectChange, ObjectName};
@@ -99,6 +101,8 @@ pub struct Status {
     pub message: String,
     /// Words for programs about the details, such as `ResourceVersionTooLarge`.
     pub causes: Vec<String>,
+    /// The time to wait before the request is repeated, if the server names one.
+    pub retry_after: Option<Duration>,
 }
 
 impl Status {
@@ -245,6 +249,8 @@ pub fn read_status(code: u16, body: &[u8]) -> Status {
     #[serde(default)]
     struct Details {
         causes: Option<Vec<Cause>>,
+        #[serde(rename = "retryAfterSeconds")]
+        retry_after: Option<u32>,
     }
 
     #[derive(Default, Deserialize)]
@@ -255,13 +261,14 @@ pub fn read_status(code: u16, body: &[u8]) -> Status {
 
     match serde_json::from_slice::<Body>(body) {
         Ok(body) => {
-            let causes = body.details.and_then(|details| details.causes);
-            let causes = causes.unwrap_or_default().into_iter();
+            let details = body.details.unwrap_or_default();
+            let causes = details.causes.unwrap_or_default().into_iter();
             Status {
                 code: body.code.filter(|code| *code != 0).unwrap_or(code),
                 reason: body.reason.unwrap_or_default(),
                 message: body.message.unwrap_or_default(),
                 causes: causes.filter_map(|cause| cause.reason).collect(),
+                retry_after: seconds(details.retry_after.unwrap_or_default()),
             }
         }
         Err(_) => Status {
@@ -270,6 +277,11 @@ pub fn read_status(code: u16, body: &[u8]) -> Status {
             ..Status::default()
         },
     }
+}
+
+/// A time to wait. `None` if it is 0, as where the server names none.
+fn seconds(number: u32) -> Option<Duration> {
+    (number > 0).then(|| Duration::from_secs(number.into()))
 }
 
 /// An object that exists, and its version.
