@@ -21,22 +21,24 @@
 //! # Ok::<(), kernlink_kubernetes::watch::Unreadable>(())
 //! ```
 
+mod object;
+pub mod protobuf;
+
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1;
-use k8s_openapi::api::discovery;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernlink_services::escape::EscapeWriter;
 use kernlink_services::{Change, Kind, ObjectChange, ObjectName};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::object::ApiObject;
 use crate::deserialize::object_or_default;
 use crate::error::FieldError;
-use crate::objects::{Converted, Converter, DEFAULT_NAMESPACE, value};
+use crate::objects::partial::{self, Object};
+use crate::objects::{Converter, DEFAULT_NAMESPACE, value};
 
 /// An object of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +101,8 @@ pub struct Status {
     pub message: String,
     /// Words for programs about the details, such as `ResourceVersionTooLarge`.
     pub causes: Vec<String>,
+    /// The time to wait before the request is repeated, if the server names one.
+    pub retry_after: Option<Duration>,
 }
 
 impl Status {
@@ -131,6 +135,9 @@ pub struct Unreadable {
     /// What is invalid.
     pub reason: String,
 }
+
+/// The annotation of the bookmark that ends an initial list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 fn unreadable(error: serde_json::Error) -> Unreadable {
     Unreadable {
@@ -204,14 +211,18 @@ pub fn read_event(kind: Kind, line: &[u8], converter: &mut Converter) -> Result<
                 resource_version,
             })
         }
-        "DELETED" => deleted(kind, line.object),
+        "DELETED" => {
+            let metadata = metadata(line.object)?;
+            let Metadata { name, namespace, .. } = metadata;
+            Ok(deleted(kind, name, namespace, metadata.resource_version))
+        }
         "BOOKMARK" => {
             let metadata = metadata(line.object)?;
             Ok(Event::Bookmark {
                 resource_version: metadata.resource_version.unwrap_or_default(),
                 ends_initial_list: metadata.annotations.is_some_and(|annotations| {
                     annotations
-                        .get("k8s.io/initial-events-end")
+                        .get(INITIAL_EVENTS_END)
                         .is_some_and(|value| value == "true")
                 }),
             })
@@ -238,6 +249,8 @@ pub fn read_status(code: u16, body: &[u8]) -> Status {
     #[serde(default)]
     struct Details {
         causes: Option<Vec<Cause>>,
+        #[serde(rename = "retryAfterSeconds")]
+        retry_after: Option<u32>,
     }
 
     #[derive(Default, Deserialize)]
@@ -248,13 +261,14 @@ pub fn read_status(code: u16, body: &[u8]) -> Status {
 
     match serde_json::from_slice::<Body>(body) {
         Ok(body) => {
-            let causes = body.details.and_then(|details| details.causes);
-            let causes = causes.unwrap_or_default().into_iter();
+            let details = body.details.unwrap_or_default();
+            let causes = details.causes.unwrap_or_default().into_iter();
             Status {
                 code: body.code.filter(|code| *code != 0).unwrap_or(code),
                 reason: body.reason.unwrap_or_default(),
                 message: body.message.unwrap_or_default(),
                 causes: causes.filter_map(|cause| cause.reason).collect(),
+                retry_after: seconds(details.retry_after.unwrap_or_default()),
             }
         }
         Err(_) => Status {
@@ -265,68 +279,27 @@ pub fn read_status(code: u16, body: &[u8]) -> Status {
     }
 }
 
+/// A time to wait. `None` if it is 0, as where the server names none.
+fn seconds(number: u32) -> Option<Duration> {
+    (number > 0).then(|| Duration::from_secs(number.into()))
+}
+
 /// An object that exists, and its version.
 fn item(kind: Kind, text: &RawValue, converter: &mut Converter) -> (Item, String) {
     match kind {
-        Kind::Service => convert(
-            kind,
-            text,
-            converter,
-            |converter, object: &v1::Service| (converter.service(object), version(&object.metadata)),
-            value::service,
-            |object| {
-                (
-                    object.name.clone(),
-                    Change::Services(ObjectChange::Upsert(object)),
-                )
-            },
-        ),
-        Kind::EndpointSlice => convert(
-            kind,
-            text,
-            converter,
-            |converter, object: &discovery::v1::EndpointSlice| {
-                (converter.endpoint_slice(object), version(&object.metadata))
-            },
-            value::endpoint_slice,
-            |object| {
-                (
-                    object.name.clone(),
-                    Change::EndpointSlices(ObjectChange::Upsert(object)),
-                )
-            },
-        ),
-        Kind::Node => convert(
-            kind,
-            text,
-            converter,
-            |converter, object: &v1::Node| (converter.node(object), version(&object.metadata)),
-            value::node,
-            |object| (object.name.clone(), Change::Nodes(ObjectChange::Upsert(object))),
-        ),
+        Kind::Service => read::<partial::Service>(kind, text, converter),
+        Kind::EndpointSlice => read::<partial::EndpointSlice>(kind, text, converter),
+        Kind::Node => read::<partial::Node>(kind, text, converter),
     }
 }
 
-/// Deserializes to the type of the API, which is the usual case. If a field has a wrong type, also one that is not used, starts again with a
-/// tree of the values that are used, in which all such fields are found.
-fn convert<A: DeserializeOwned, T>(
-    kind: Kind,
-    text: &RawValue,
-    converter: &mut Converter,
-    from_object: impl FnOnce(&mut Converter, &A) -> (Converted<T>, String),
-    from_value: impl FnOnce(&mut Converter, &mut Value) -> Converted<T>,
-    change: impl FnOnce(T) -> (ObjectName, Change),
-) -> (Item, String) {
-    if let Ok(object) = serde_json::from_str::<A>(text.get()) {
-        let (converted, version) = from_object(converter, &object);
-        if let Some(object) = converted.object {
-            let (name, change) = change(object);
-            let item = Item {
-                name: Some(name),
-                change: Some(change),
-                errors: converted.errors,
-            };
-            return (item, version);
+/// Deserializes the fields that are used, which is the usual case. If one has a wrong type, starts again with a tree of their values, in which
+/// all such fields are found.
+fn read<T: ApiObject>(kind: Kind, text: &RawValue, converter: &mut Converter) -> (Item, String) {
+    if let Ok(Object(object)) = serde_json::from_str::<Object<T>>(text.get()) {
+        let converted = object.convert(converter);
+        if let Some(target) = converted.object {
+            return (valid::<T>(target, converted.errors), object.version());
         }
     }
     let version = value::version(text.get());
@@ -334,14 +307,10 @@ fn convert<A: DeserializeOwned, T>(
         Ok(value) => value,
         Err(error) => return (invalid(error.to_string()), version),
     };
-    let converted = from_value(converter, &mut value);
+    let converted = T::convert_value(converter, &mut value);
     let name = value::name(kind, &value).filter(|_| value::has_valid_name(&converted.errors));
-    let item = match converted.object.map(change) {
-        Some((name, change)) => Item {
-            name: Some(name),
-            change: Some(change),
-            errors: converted.errors,
-        },
+    let item = match converted.object {
+        Some(target) => valid::<T>(target, converted.errors),
         None => Item {
             name,
             change: None,
@@ -351,8 +320,13 @@ fn convert<A: DeserializeOwned, T>(
     (item, version)
 }
 
-fn version(metadata: &ObjectMeta) -> String {
-    metadata.resource_version.clone().unwrap_or_default()
+fn valid<T: ApiObject>(target: T::Target, errors: Vec<FieldError>) -> Item {
+    let (name, change) = T::upsert(target);
+    Item {
+        name: Some(name),
+        change: Some(change),
+        errors,
+    }
 }
 
 fn invalid(reason: String) -> Item {
@@ -365,21 +339,14 @@ fn invalid(reason: String) -> Item {
 }
 
 /// Of a deleted object only the name matters.
-fn deleted(kind: Kind, text: &RawValue) -> Result<Event, Unreadable> {
-    let metadata = metadata(text)?;
-    let resource_version = metadata.resource_version.unwrap_or_default();
-    let Some(name) = metadata.name.filter(|name| !name.is_empty()) else {
+fn deleted(kind: Kind, name: Option<String>, namespace: Option<String>, version: Option<String>) -> Event {
+    let resource_version = version.unwrap_or_default();
+    let Some(name) = object_name(kind, name, namespace) else {
         let item = invalid("metadata.name: is missing in an event of a deleted object".to_owned());
-        return Ok(Event::Item {
+        return Event::Item {
             item,
             resource_version,
-        });
-    };
-    let namespace = metadata.namespace.filter(|namespace| !namespace.is_empty());
-    let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
-    let name = match kind {
-        Kind::Node => ObjectName::new("", name),
-        _ => ObjectName::new(namespace, name),
+        };
     };
     let change = match kind {
         Kind::Service => Change::Services(ObjectChange::Delete(name.clone())),
@@ -391,9 +358,20 @@ fn deleted(kind: Kind, text: &RawValue) -> Result<Event, Unreadable> {
         change: Some(change),
         errors: Vec::new(),
     };
-    Ok(Event::Item {
+    Event::Item {
         item,
         resource_version,
+    }
+}
+
+/// The name of an object, if it has one.
+fn object_name(kind: Kind, name: Option<String>, namespace: Option<String>) -> Option<ObjectName> {
+    let name = name.filter(|name| !name.is_empty())?;
+    let namespace = namespace.filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    Some(match kind {
+        Kind::Node => ObjectName::new("", name),
+        _ => ObjectName::new(namespace, name),
     })
 }
 

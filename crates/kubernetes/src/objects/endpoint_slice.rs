@@ -3,12 +3,11 @@
 use std::net::IpAddr;
 use std::time::SystemTime;
 
-use k8s_openapi::api::discovery::v1 as api;
 use k8s_openapi::jiff::Timestamp;
 use kernlink_services::address::parse_address;
 use kernlink_services::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints};
 
-use super::service::time_of;
+use super::partial::{self as api, Label, Time};
 use super::{Converted, Converter, Names, port, protocol, quoted};
 use crate::error::{FieldError, FieldErrors};
 
@@ -18,8 +17,10 @@ pub(super) fn convert(
     names: &mut Names,
     errors: &mut FieldErrors,
 ) -> Option<EndpointSlice> {
-    let name = names.object_name(&object.metadata, errors);
-    let address_type = match object.address_type.as_str() {
+    let default = api::Metadata::default();
+    let metadata = object.metadata.as_ref().unwrap_or(&default);
+    let name = names.object_name(metadata, errors);
+    let address_type = match object.address_type.as_deref().unwrap_or_default() {
         "IPv4" => Some(AddressType::Ip(Family::Ipv4)),
         "IPv6" => Some(AddressType::Ip(Family::Ipv6)),
         "FQDN" => Some(AddressType::Other),
@@ -36,7 +37,7 @@ pub(super) fn convert(
             Some(AddressType::Other)
         }
     };
-    let ports = object.ports.iter().flatten().enumerate();
+    let ports = object.ports.iter().enumerate();
     let ports = ports.filter_map(|(position, object)| {
         let field = format_args!("ports[{position}].protocol");
         Some(EndpointPort {
@@ -46,25 +47,26 @@ pub(super) fn convert(
         })
     });
     let ports = ports.collect();
-    let labels = object.metadata.labels.as_ref();
-    let label = |name| labels.and_then(|labels| labels.get(name));
+    let label = |name| Label::find(&metadata.labels, name);
     Some(EndpointSlice {
         name: name?,
-        service: names.intern_some(label("kubernetes.io/service-name")),
+        service: names.intern_some(label("kubernetes.io/service-name").as_deref()),
         is_headless: label("service.kubernetes.io/headless").is_some(),
         address_type: address_type?,
         ports,
         endpoints: Vec::new(),
-        trigger_time: trigger_time(object),
+        trigger_time: trigger_time(metadata),
     })
 }
 
 /// `None` if the annotation is missing or is not an RFC 3339 time: kube-proxy ignores such a value too.
-fn trigger_time(object: &api::EndpointSlice) -> Option<SystemTime> {
-    let annotations = object.metadata.annotations.as_ref()?;
-    let text = annotations.get("endpoints.kubernetes.io/last-change-trigger-time")?;
+fn trigger_time(metadata: &api::Metadata) -> Option<SystemTime> {
+    let text = Label::find(
+        &metadata.annotations,
+        "endpoints.kubernetes.io/last-change-trigger-time",
+    )?;
     let time: Timestamp = text.parse().ok()?;
-    time_of(time)
+    Time::from(time).time()
 }
 
 /// A slice to which endpoints are added.
@@ -120,11 +122,14 @@ fn endpoint(object: &api::Endpoint, family: Family, names: &mut Names) -> Result
     let condition = |value: fn(&api::EndpointConditions) -> Option<bool>| conditions.and_then(value);
     let default = Conditions::default();
     let hints = object.hints.as_ref().map(|hints| {
-        let zones = hints.for_zones.iter().flatten();
-        let nodes = hints.for_nodes.iter().flatten();
+        let mut all = |list: &[api::Named]| {
+            let list = list.iter();
+            list.map(|item| names.intern(item.name.as_deref().unwrap_or_default()))
+                .collect()
+        };
         Box::new(Hints {
-            zones: zones.map(|zone| names.intern(&zone.name)).collect(),
-            nodes: nodes.map(|node| names.intern(&node.name)).collect(),
+            zones: all(&hints.for_zones),
+            nodes: all(&hints.for_nodes),
         })
     });
     Ok(Endpoint {
@@ -134,8 +139,8 @@ fn endpoint(object: &api::Endpoint, family: Family, names: &mut Names) -> Result
             serving: condition(|conditions| conditions.serving).unwrap_or(default.serving),
             terminating: condition(|conditions| conditions.terminating).unwrap_or(default.terminating),
         },
-        node: names.intern_some(object.node_name.as_ref()),
-        zone: names.intern_some(object.zone.as_ref()),
+        node: names.intern_some(object.node_name.as_deref()),
+        zone: names.intern_some(object.zone.as_deref()),
         hints,
     })
 }

@@ -21,6 +21,7 @@
 
 mod endpoint_slice;
 mod node;
+pub(crate) mod partial;
 mod service;
 #[cfg(any(feature = "manifest", feature = "watch"))]
 mod used;
@@ -32,7 +33,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::{core, discovery};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernlink_services::{EndpointSlice, Node, ObjectName, Protocol, Service};
 
 pub(crate) use self::endpoint_slice::SliceBuilder;
@@ -75,7 +75,7 @@ impl Converter {
     /// - Labels and annotations are kept only if a service proxy may use them: their prefix is `kernlink.io` or `service.kubernetes.io`.
     /// - `sessionAffinity: ClientIP` without a timeout has the API server's default, 3 h.
     pub fn service(&mut self, object: &core::v1::Service) -> Converted<Service> {
-        self.service_after(object, Vec::new())
+        self.service_after(&object.into(), Vec::new())
     }
 
     /// Converts an EndpointSlice. An endpoint with an invalid field is ignored, and so is a port with an unknown protocol.
@@ -84,21 +84,31 @@ impl Converter {
     /// - Only the first address of an endpoint is used. An IPv4-mapped IPv6 address is converted to the IPv4 address.
     /// - A slice of the address type `FQDN`, or of an unknown one, is converted without its endpoints.
     pub fn endpoint_slice(&mut self, object: &discovery::v1::EndpointSlice) -> Converted<EndpointSlice> {
-        let mut part = self.endpoint_slice_after(object, Vec::new());
-        for (position, endpoint) in object.endpoints.items().iter().enumerate() {
-            part.add(self, position, endpoint);
-        }
-        part.finish()
+        self.whole_endpoint_slice(&object.into())
     }
 
     /// Converts a Node. An invalid address or pod network is ignored.
     ///
     /// Only addresses of the types `InternalIP` and `ExternalIP` are converted. `spec.podCIDR` is used if `spec.podCIDRs` is empty.
     pub fn node(&mut self, object: &core::v1::Node) -> Converted<Node> {
+        self.whole_node(&object.into())
+    }
+
+    pub(crate) fn whole_endpoint_slice(
+        &mut self,
+        object: &partial::EndpointSlice,
+    ) -> Converted<EndpointSlice> {
+        let mut part = self.endpoint_slice_after(object, Vec::new());
+        for (position, endpoint) in object.endpoints.iter().enumerate() {
+            part.add(self, position, endpoint);
+        }
+        part.finish()
+    }
+
+    pub(crate) fn whole_node(&mut self, object: &partial::Node) -> Converted<Node> {
         let mut part = self.node_after(object, Vec::new());
-        let status = object.status.as_ref();
-        let addresses = status.and_then(|status| status.addresses.as_ref());
-        for (position, address) in addresses.into_iter().flatten().enumerate() {
+        let addresses = object.status.iter().flat_map(|status| &status.addresses);
+        for (position, address) in addresses.enumerate() {
             part.add(position, address);
         }
         part.finish()
@@ -127,7 +137,7 @@ impl Converter {
     /// As [`Self::service`], for an object whose fields with these type errors were reset to defaults.
     pub(crate) fn service_after(
         &mut self,
-        object: &core::v1::Service,
+        object: &partial::Service,
         type_errors: Vec<FieldError>,
     ) -> Converted<Service> {
         let mut errors = FieldErrors::of_types(type_errors);
@@ -142,7 +152,7 @@ impl Converter {
     /// As [`Self::endpoint_slice`], without the endpoints, for an object whose fields with these type errors were reset to defaults.
     pub(crate) fn endpoint_slice_after(
         &mut self,
-        object: &discovery::v1::EndpointSlice,
+        object: &partial::EndpointSlice,
         type_errors: Vec<FieldError>,
     ) -> SliceBuilder {
         let mut errors = FieldErrors::of_types(type_errors);
@@ -151,31 +161,10 @@ impl Converter {
     }
 
     /// As [`Self::node`], without the addresses, for an object whose fields with these type errors were reset to defaults.
-    pub(crate) fn node_after(
-        &mut self,
-        object: &core::v1::Node,
-        type_errors: Vec<FieldError>,
-    ) -> NodeBuilder {
+    pub(crate) fn node_after(&mut self, object: &partial::Node, type_errors: Vec<FieldError>) -> NodeBuilder {
         let mut errors = FieldErrors::of_types(type_errors);
         let node = node::convert(object, &mut self.names, &mut errors);
         NodeBuilder::new(node, errors).add_networks(object.spec.as_ref())
-    }
-}
-
-/// A list whose type depends on the Kubernetes version: `endpoints` of a slice is optional from 1.36 on.
-trait List<T> {
-    fn items(&self) -> &[T];
-}
-
-impl<T> List<T> for Vec<T> {
-    fn items(&self) -> &[T] {
-        self
-    }
-}
-
-impl<T> List<T> for Option<Vec<T>> {
-    fn items(&self) -> &[T] {
-        self.as_deref().unwrap_or_default()
     }
 }
 
@@ -204,12 +193,12 @@ impl Names {
     }
 
     /// The name; `None` if it is absent or empty.
-    fn intern_some(&mut self, text: Option<&String>) -> Option<Arc<str>> {
+    fn intern_some(&mut self, text: Option<&str>) -> Option<Arc<str>> {
         text.filter(|text| !text.is_empty()).map(|text| self.intern(text))
     }
 
     /// The namespace and name of a namespaced object. `None`, with an error, if it has no name.
-    fn object_name(&mut self, metadata: &ObjectMeta, errors: &mut FieldErrors) -> Option<ObjectName> {
+    fn object_name(&mut self, metadata: &partial::Metadata, errors: &mut FieldErrors) -> Option<ObjectName> {
         let name = self.own_name(metadata, errors)?;
         let namespace = metadata.namespace.as_deref().filter(|text| !text.is_empty());
         let namespace = self.intern(namespace.unwrap_or(DEFAULT_NAMESPACE));
@@ -222,7 +211,7 @@ impl Names {
         ObjectName::new(Arc::clone(&empty), empty)
     }
 
-    fn own_name(&mut self, metadata: &ObjectMeta, errors: &mut FieldErrors) -> Option<Arc<str>> {
+    fn own_name(&mut self, metadata: &partial::Metadata, errors: &mut FieldErrors) -> Option<Arc<str>> {
         let reason = match metadata.name.as_deref() {
             None => "is missing",
             Some("") => "must not be empty",

@@ -1,23 +1,24 @@
 //! Conversion of Nodes.
 
-use k8s_openapi::api::core::v1 as api;
 use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::{Node, NodeAddress, NodeAddressType};
 
+use super::partial::{self as api, Label, Time};
 use super::{Converted, Names, quoted};
 use crate::error::{FieldError, FieldErrors};
 
 /// Converts all fields except the addresses and pod networks.
 pub(super) fn convert(object: &api::Node, names: &mut Names, errors: &mut FieldErrors) -> Option<Node> {
-    let metadata = &object.metadata;
+    let default = api::Metadata::default();
+    let metadata = object.metadata.as_ref().unwrap_or(&default);
     let mut node = Node::new(names.own_name(metadata, errors)?);
-    let labels = metadata.labels.as_ref();
-    node.zone = names.intern_some(labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")));
-    let taints = object.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let zone = Label::find(&metadata.labels, "topology.kubernetes.io/zone");
+    node.zone = names.intern_some(zone.as_deref());
+    let taints = object.spec.iter().flat_map(|spec| &spec.taints);
     let is_to_be_deleted = taints
         .into_iter()
-        .any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
-    node.is_leaving = metadata.deletion_timestamp.is_some() || is_to_be_deleted;
+        .any(|taint| taint.key.as_deref() == Some("ToBeDeletedByClusterAutoscaler"));
+    node.is_leaving = metadata.deletion_timestamp.as_ref().is_some_and(Time::is_present) || is_to_be_deleted;
     Some(node)
 }
 
@@ -41,11 +42,11 @@ impl NodeBuilder {
         let (Some(node), Some(spec)) = (&mut self.node, spec) else {
             return self;
         };
-        let list = spec.pod_cidrs.iter().flatten().enumerate();
+        let list = spec.pod_cidrs.iter().enumerate();
         let list = list.map(|(position, text)| (format!("spec.podCIDRs[{position}]"), text));
         let single = spec.pod_cidr.iter().filter(|text| !text.is_empty());
         let single = single.map(|text| ("spec.podCIDR".to_owned(), text));
-        let is_listed = spec.pod_cidrs.as_ref().is_some_and(|list| !list.is_empty());
+        let is_listed = !spec.pod_cidrs.is_empty();
         for (field, text) in list.chain(single.filter(|_| !is_listed)) {
             match parse_net(text) {
                 Some(net) => node.pod_cidrs.push(net),
@@ -60,7 +61,7 @@ impl NodeBuilder {
 
     /// Adds an address that is valid, and reports one that is not.
     pub(crate) fn add(&mut self, position: usize, object: &api::NodeAddress) {
-        let address_type = match object.type_.as_str() {
+        let address_type = match object.type_.as_deref().unwrap_or_default() {
             "InternalIP" => NodeAddressType::Internal,
             "ExternalIP" => NodeAddressType::External,
             _ => return,
@@ -68,13 +69,14 @@ impl NodeBuilder {
         let Some(node) = &mut self.node else {
             return;
         };
-        match parse_address(&object.address) {
+        let text = object.address.as_deref().unwrap_or_default();
+        match parse_address(text) {
             Some(address) => node.addresses.push(NodeAddress {
                 address,
                 address_type,
             }),
             None => {
-                let reason = format!("{} is not an IP address", quoted(&object.address));
+                let reason = format!("{} is not an IP address", quoted(text));
                 let field = "address".to_owned();
                 self.reject(position, FieldError { field, reason });
             }

@@ -1,14 +1,13 @@
 //! Conversion of Services.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1 as api;
-use k8s_openapi::jiff::Timestamp;
 use kernlink_services::{
     Family, Ingress, IngressMode, Port, Service, ServiceType, SessionAffinity, TrafficPolicy,
 };
 
+use super::partial::{self as api, Label, SERVICE_PREFIXES};
 use super::{Names, not_a_port, one_of, port, protocol};
 use crate::error::FieldErrors;
 
@@ -17,16 +16,14 @@ const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
 /// Converts all fields. All invalid fields are reported.
 pub(super) fn convert(object: &api::Service, names: &mut Names, errors: &mut FieldErrors) -> Option<Service> {
-    let metadata = &object.metadata;
+    let default = api::Metadata::default();
+    let metadata = object.metadata.as_ref().unwrap_or(&default);
     let name = names.object_name(metadata, errors);
     // Without a name the other fields are checked too.
     let mut service = Service::new(name.clone().unwrap_or_else(|| names.empty_name()));
-    service.created = metadata
-        .creation_timestamp
-        .as_ref()
-        .and_then(|time| time_of(time.0));
-    service.labels = relevant(metadata.labels.as_ref());
-    service.annotations = relevant(metadata.annotations.as_ref());
+    service.created = metadata.creation_timestamp.as_ref().and_then(api::Time::time);
+    service.labels = relevant(&metadata.labels);
+    service.annotations = relevant(&metadata.annotations);
     if let Some(spec) = &object.spec {
         read_spec(&mut service, spec, names, errors);
     }
@@ -34,9 +31,9 @@ pub(super) fn convert(object: &api::Service, names: &mut Names, errors: &mut Fie
         .status
         .as_ref()
         .and_then(|status| status.load_balancer.as_ref());
-    let ingress = load_balancer.and_then(|status| status.ingress.as_ref());
-    let ingress = ingress.into_iter().flatten().enumerate();
+    let ingress = load_balancer.into_iter().flat_map(|status| &status.ingress);
     service.ingress = ingress
+        .enumerate()
         .map(|(position, ingress)| read_ingress(ingress, position, errors))
         .collect();
     name.map(|_| service)
@@ -53,8 +50,8 @@ fn read_spec(service: &mut Service, spec: &api::ServiceSpec, names: &mut Names, 
     let service_type = one_of(spec.type_.as_ref(), "spec.type", &types, expected, errors);
     service.service_type = service_type.unwrap_or(ServiceType::ClusterIp);
     service.cluster_ip = spec.cluster_ip.clone().unwrap_or_default();
-    service.cluster_ips = spec.cluster_ips.clone().unwrap_or_default();
-    for (position, text) in spec.ip_families.iter().flatten().enumerate() {
+    service.cluster_ips = spec.cluster_ips.clone();
+    for (position, text) in spec.ip_families.iter().enumerate() {
         match text.as_str() {
             "IPv4" => service.ip_families.push(Family::Ipv4),
             "IPv6" => service.ip_families.push(Family::Ipv6),
@@ -71,12 +68,12 @@ fn read_spec(service: &mut Service, spec: &api::ServiceSpec, names: &mut Names, 
             }
         }
     }
-    let ports = spec.ports.iter().flatten().enumerate();
+    let ports = spec.ports.iter().enumerate();
     service.ports = ports
         .filter_map(|(position, port)| read_port(port, position, names, errors))
         .collect();
-    service.external_ips = spec.external_ips.clone().unwrap_or_default();
-    service.load_balancer_source_ranges = spec.load_balancer_source_ranges.clone().unwrap_or_default();
+    service.external_ips = spec.external_ips.clone();
+    service.load_balancer_source_ranges = spec.load_balancer_source_ranges.clone();
     let mut policy = |text: Option<&String>, field: &str| {
         let values = [
             ("Cluster", TrafficPolicy::Cluster),
@@ -104,12 +101,10 @@ fn read_port(
 ) -> Option<Port> {
     let field = format_args!("spec.ports[{position}].protocol");
     let protocol = protocol(object.protocol.as_ref(), field, errors)?;
-    let number = u16::try_from(object.port).unwrap_or_default();
+    let given = object.port.unwrap_or_default();
+    let number = u16::try_from(given).unwrap_or_default();
     if number == 0 {
-        errors.add(
-            format_args!("spec.ports[{position}].port"),
-            not_a_port(object.port),
-        );
+        errors.add(format_args!("spec.ports[{position}].port"), not_a_port(given));
     }
     Some(Port {
         name: names.intern(object.name.as_deref().unwrap_or_default()),
@@ -172,43 +167,12 @@ fn read_ingress(object: &api::LoadBalancerIngress, position: usize, errors: &mut
     }
 }
 
-/// The prefixes of the labels and annotations of Services that a service proxy may use.
-pub(super) const NAME_PREFIXES: &[&str] = &["kernlink.io/", "service.kubernetes.io/"];
-
 /// The labels or annotations that a service proxy may use.
-fn relevant(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    let is_relevant = |name: &str| NAME_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
-    let texts = texts.into_iter().flatten();
-    texts
-        .filter(|(name, _)| is_relevant(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
-}
-
-pub(super) fn time_of(time: Timestamp) -> Option<SystemTime> {
-    let since = time.as_duration();
-    if since.is_negative() {
-        SystemTime::UNIX_EPOCH.checked_sub(since.unsigned_abs())
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(since.unsigned_abs())
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a failed test reports the reason by panicking")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_exact_before_and_after_1970() {
-        let time = |text: &str| time_of(text.parse().unwrap()).unwrap();
-        // date -u -d TIME +%s
-        let after = SystemTime::UNIX_EPOCH + Duration::new(1_767_225_600, 250_000_000);
-        assert_eq!(time("2026-01-01T00:00:00.25Z"), after);
-        assert_eq!(time("2026-01-01T01:30:00.25+01:30"), after);
-        assert_eq!(
-            time("1969-12-31T23:59:58.5Z"),
-            SystemTime::UNIX_EPOCH - Duration::from_millis(1_500)
-        );
-    }
+fn relevant(labels: &[Label]) -> BTreeMap<String, String> {
+    let is_relevant = |name: &str| SERVICE_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let labels = labels.iter().filter_map(|label| {
+        let name = label.name().filter(|name| is_relevant(name))?;
+        Some((name.to_owned(), label.value().into_owned()))
+    });
+    labels.collect()
 }

@@ -7,7 +7,7 @@ mod read;
 use serde_json::Value;
 
 use self::Used::{Fields, Items, Names, Value as All};
-use super::service::NAME_PREFIXES;
+use super::partial::SERVICE_PREFIXES;
 
 /// The part of a value that is used.
 pub(super) enum Used {
@@ -28,8 +28,8 @@ pub(super) const SERVICE: Used = Fields(&[
             ("name", All),
             ("namespace", All),
             ("creationTimestamp", All),
-            ("labels", Names(NAME_PREFIXES)),
-            ("annotations", Names(NAME_PREFIXES)),
+            ("labels", Names(SERVICE_PREFIXES)),
+            ("annotations", Names(SERVICE_PREFIXES)),
         ]),
     ),
     (

@@ -1,10 +1,9 @@
 //! Conversion of objects as trees of values, which may have fields of wrong types.
 
-use k8s_openapi::api::core::v1;
-use k8s_openapi::api::discovery;
 use kernlink_services::{EndpointSlice, Kind, Node, ObjectName, Service};
 use serde_json::Value;
 
+use super::partial::{self, Object};
 use super::{Converted, Converter, DEFAULT_NAMESPACE, used};
 use crate::deserialize::from_value;
 use crate::error::FieldError;
@@ -30,8 +29,8 @@ pub(crate) fn version(text: &str) -> String {
 /// Converts a Service. A field of a wrong type makes it invalid.
 pub(crate) fn service(converter: &mut Converter, value: &mut Value) -> Converted<Service> {
     used::SERVICE.reduce(value);
-    match from_value::<v1::Service>(value) {
-        (Some(object), errors) => converter.service_after(&object, errors),
+    match from_value::<Object<partial::Service>>(value) {
+        (Some(Object(object)), errors) => converter.service_after(&object, errors),
         (None, errors) => rejected(errors),
     }
 }
@@ -40,8 +39,8 @@ pub(crate) fn service(converter: &mut Converter, value: &mut Value) -> Converted
 pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Converted<EndpointSlice> {
     used::ENDPOINT_SLICE.reduce(value);
     let endpoints = take_list(value.get_mut("endpoints"));
-    let (object, errors) = from_value::<discovery::v1::EndpointSlice>(value);
-    let Some(object) = object else {
+    let (object, errors) = from_value::<Object<partial::EndpointSlice>>(value);
+    let Some(Object(object)) = object else {
         return rejected(errors);
     };
     let mut part = converter.endpoint_slice_after(&object, errors);
@@ -52,7 +51,7 @@ pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Co
     };
     for (position, mut endpoint) in used.into_iter().enumerate() {
         match from_value(&mut endpoint) {
-            (Some(endpoint), errors) if errors.is_empty() => part.add(converter, position, &endpoint),
+            (Some(Object(endpoint)), errors) if errors.is_empty() => part.add(converter, position, &endpoint),
             (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
         }
     }
@@ -63,14 +62,14 @@ pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Co
 pub(crate) fn node(converter: &mut Converter, value: &mut Value) -> Converted<Node> {
     used::NODE.reduce(value);
     let addresses = take_list(value.pointer_mut("/status/addresses"));
-    let (object, errors) = from_value::<v1::Node>(value);
-    let Some(object) = object else {
+    let (object, errors) = from_value::<Object<partial::Node>>(value);
+    let Some(Object(object)) = object else {
         return rejected(errors);
     };
     let mut part = converter.node_after(&object, errors);
     for (position, mut address) in addresses.into_iter().enumerate() {
         match from_value(&mut address) {
-            (Some(address), errors) if errors.is_empty() => part.add(position, &address),
+            (Some(Object(address)), errors) if errors.is_empty() => part.add(position, &address),
             (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
         }
     }
