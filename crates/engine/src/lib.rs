@@ -48,7 +48,7 @@ pub use self::error::{InvalidConfig, SyncError};
 pub use self::one_table::{Objects, OneTable};
 pub use self::pace::Pace;
 pub use self::plan::{Plan, Subject};
-pub use self::proxier::{Cost, Proxier};
+pub use self::proxier::{Cost, FailingOperation, Proxier};
 pub use self::report::{Counts, Outcome, Report};
 pub use self::runner::Runner;
 pub use self::schedule::{Intervals, Schedule};
