@@ -29,6 +29,8 @@ use crate::modes::{self, Mode, Opened, Served, Task};
 use crate::once::{self, CLUSTER, FOLDER};
 use crate::pending::Pending;
 use crate::print;
+use crate::query;
+use crate::query::status::AfterSync;
 use crate::report;
 use crate::reporter::Reporter;
 use crate::service_manager::{self, PROGRESS_INTERVAL, READY, STOPPING};
@@ -53,7 +55,9 @@ pub fn run(settings: Settings) -> Exit {
         }
     };
     if settings.cluster.is_some() {
-        state::lock(&state).stale.follow(KINDS);
+        let mut state = state::lock(&state);
+        state.has_api_server = true;
+        state.stale.follow(KINDS);
     }
     let servers = match Servers::start(&settings, Arc::clone(&state), sender.clone()) {
         Ok(servers) => servers,
@@ -62,6 +66,12 @@ pub fn run(settings: Settings) -> Exit {
             return Exit::Failure;
         }
     };
+    let _queries = settings.socket.as_ref().and_then(|socket| {
+        let started = query::server::Server::start(socket.clone(), Arc::clone(&state));
+        started
+            .map_err(|error| tracing::error!("questions to the agent are not answered: {error}"))
+            .ok()
+    });
     let mode = settings.config.mode();
     tracing::info!(node = &*settings.config.services().node_name, %mode, "started");
     let sources = match start_sources(&settings, state::lock(&state).traffic(), &sender) {
@@ -265,6 +275,7 @@ impl Agent {
                         read = Some(Instant::now());
                     }
                     if why != reported {
+                        state::lock(&self.state).awaited = Some(format!("nothing is synced: {why}"));
                         tracing::error!("nothing is synced: {why}");
                         self.announce(&format!("nothing is synced: {why}"));
                         if state::lock(&self.state).stale.describe().is_none() {
@@ -294,6 +305,7 @@ impl Agent {
         self.watcher = kernel_events::watch::<M>(M::of_settings(settings), &self.state);
         let mut state = state::lock(&self.state);
         state.is_partial = is_partial;
+        state.awaited = None;
         match Runner::start_with(proxier, schedule, listener) {
             Ok(runner) => {
                 // Through the runner, whose status depends on them too. It syncs nothing before it has the objects of all sources.
@@ -332,6 +344,7 @@ impl Agent {
             let error = outcome.as_ref().err().map(|error| ErrorChain(error).to_string());
             let is_new = report::kernel(&mut reported, error.as_deref(), delay);
             if let Some(text) = error {
+                state::lock(&self.state).awaited = Some(format!("the kernel cannot be used: {text}"));
                 if is_new {
                     self.announce(&format!("the kernel cannot be used: {text}"));
                 }
@@ -436,6 +449,10 @@ impl Agent {
         let mut syncs = report::Syncs::new(log::has_syncs(self.settings.file.log_verbosity));
         let mut limit = report::Limit::default();
         move |proxier, notice| {
+            if let Notice::Synced(synced) = &notice {
+                let after_sync = AfterSync::new(synced, proxier.failing());
+                state::lock(&state).after_sync = after_sync;
+            }
             match notice {
                 Notice::Events(events) => {
                     report::events(&events, &mut limit);
@@ -592,6 +609,7 @@ impl Agent {
             Some(_) => self.cluster.progress(),
             None => "waiting for the first sync".to_owned(),
         };
+        state::lock(&self.state).awaited = Some(status.clone());
         service_manager::notify_status(&service_manager::extension(), &status);
         if self.started.elapsed() >= PROGRESS_AFTER
             && !std::mem::replace(&mut self.is_progress_reported, true)

@@ -19,6 +19,7 @@ use crate::log::Format;
 
 /// What `--help` prints.
 pub const USAGE: &str = "usage: kernlink-agent [--kubeconfig FILE] [--watch DIR] [--node-name NAME] [--config FILE] [OPTION]...
+       kernlink-agent status | services [NAMESPACE/NAME] | explain ADDRESS:PORT[/PROTOCOL]: asks the running agent
 
 Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API server, of manifests in a folder, or of both.
 
@@ -55,6 +56,10 @@ What to do instead of running until SIGTERM or SIGINT:
 Servers, as IP:port; `none` for no server:
   --healthz-bind-address A       /healthz and /livez; default: 0.0.0.0:10256
   --metrics-bind-address A       /metrics, /healthz, /proxyMode, /configz, /statusz, /flagz; default: 127.0.0.1:10249
+
+Questions to the running agent, see `kernlink-agent status --help`:
+  --socket PATH                  its Unix socket, or `none`; default: agent-INODE.sock in /run/kernlink, of the network namespace
+  --socket-group GROUP           the group whose members may ask; default: only root may
 
 Log, on standard error:
   --logging-format text|json     default: text
@@ -125,6 +130,10 @@ pub struct Flags {
     pub families: Vec<Family>,
     /// `--first-services`. `None`: the default.
     pub first_services: Option<Vec<ObjectName>>,
+    /// `--socket`: the Unix socket for questions, inside `None` for the default. `None`: no socket.
+    pub socket: Option<Option<PathBuf>>,
+    /// `--socket-group`.
+    pub socket_group: Option<String>,
     /// `--logging-format`.
     pub log_format: Format,
     /// `--v`. `None`: as in the configuration file.
@@ -186,6 +195,8 @@ impl Default for Flags {
             zone: None,
             families: Vec::new(),
             first_services: None,
+            socket: Some(None),
+            socket_group: None,
             log_format: Format::default(),
             verbosity: None,
         }
@@ -236,6 +247,14 @@ impl Flags {
             ("zone", self.zone.clone()),
             ("ip-families", list(&self.families)),
             ("first-services", self.first_services.as_deref().and_then(list)),
+            (
+                "socket",
+                match &self.socket {
+                    None => Some("none".to_owned()),
+                    Some(socket) => path(socket),
+                },
+            ),
+            ("socket-group", self.socket_group.clone()),
             ("logging-format", Some(self.log_format.to_string())),
             ("v", self.verbosity.map(|verbosity| verbosity.to_string())),
         ];
@@ -314,6 +333,15 @@ impl Flags {
             }
             "zone" => {
                 self.zone = Some(text(name, parser)?);
+                Ok(())
+            }
+            "socket" => {
+                let path = path(name, parser)?;
+                self.socket = (path.as_os_str() != "none").then_some(Some(path));
+                Ok(())
+            }
+            "socket-group" => {
+                self.socket_group = Some(text(name, parser)?).filter(|group| !group.is_empty());
                 Ok(())
             }
             "logging-format" => {
@@ -607,6 +635,7 @@ mod tests {
             "zone",
             "ip-families",
             "first-services",
+            "socket",
             "logging-format",
             "v",
         ];

@@ -7,6 +7,8 @@
 //! | [`agent`] | source, schedule, kernel and servers until a signal ends the process |
 //! | [`modes`] | the choice of the mode: its data path, and the other modes, which retire |
 //! | [`once`] | a single sync, or the plan of one |
+//! | `query` | answers to questions about the running agent, on a Unix socket |
+//! | `commands` | the subcommands, which ask them |
 //! | [`http`] | health, and health-check node ports |
 //! | [`log`], [`service_manager`] | the log, and systemd |
 //!
@@ -16,6 +18,7 @@ pub mod agent;
 pub mod cleanup;
 pub mod cluster;
 mod cluster_objects;
+mod commands;
 pub mod configuration_file;
 pub mod exit;
 pub mod flags;
@@ -29,6 +32,7 @@ pub mod modes;
 pub mod once;
 mod pending;
 pub mod print;
+mod query;
 mod report;
 mod reporter;
 pub mod service_manager;
@@ -48,6 +52,10 @@ use self::settings::Settings;
 
 /// Runs the agent with the arguments of a command line, without the name of the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if commands::is_subcommand(arguments.first()) {
+        return commands::run(arguments);
+    }
     let exit = match Flags::parse(arguments) {
         Ok(flags) => run(&flags),
         Err(error) => {

@@ -33,10 +33,21 @@ pub struct Settings {
     pub healthz: Option<SocketAddr>,
     /// The address of the metrics server. `None`: no server.
     pub metrics: Option<SocketAddr>,
+    /// The Unix socket for questions to the agent. `None`: there is none.
+    pub socket: Option<QuerySocket>,
     /// The flags of the command line with their values, for `/flagz`.
     pub flags: BTreeMap<String, String>,
     /// The configuration file as it was read. `None`: there is none.
     pub read_file: Option<ConfigurationFile>,
+}
+
+/// The Unix socket for questions to the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuerySocket {
+    /// Its path. `None`: that of the network namespace in `/run/kernlink`.
+    pub path: Option<PathBuf>,
+    /// The group whose members may connect, by name or number. `None`: only root may.
+    pub group: Option<String>,
 }
 
 /// The configuration is invalid, or not there.
@@ -165,6 +176,10 @@ impl Settings {
         Ok(Self {
             healthz: file.healthz_bind_address,
             metrics: file.metrics_bind_address,
+            socket: flags.socket.clone().map(|path| QuerySocket {
+                path,
+                group: flags.socket_group.clone(),
+            }),
             file,
             config,
             folder: flags.watch.clone(),

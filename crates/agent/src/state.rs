@@ -15,6 +15,7 @@ use kernlink_userspace::data_path::metrics;
 
 use crate::cluster::Traffic;
 use crate::modes::{AnyRunner, AnyStatus, Config, no_status};
+use crate::query::status::AfterSync;
 use crate::stale::Stale;
 
 /// What the servers answer from.
@@ -34,6 +35,12 @@ pub(crate) struct State {
     pub(crate) checks: BTreeMap<SocketAddr, HealthCheck>,
     /// What cannot be read from the API server.
     pub(crate) stale: Stale,
+    /// Whether an API server is a source.
+    pub(crate) has_api_server: bool,
+    /// What the agent waits for before the first sync, for the operator.
+    pub(crate) awaited: Option<String>,
+    /// What the last sync left.
+    pub(crate) after_sync: AfterSync,
     traffic: Traffic,
 }
 
@@ -83,8 +90,15 @@ impl State {
             proxy: None,
             checks: BTreeMap::new(),
             stale,
+            has_api_server: false,
+            awaited: None,
+            after_sync: AfterSync::default(),
             traffic,
         })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The node is eligible for traffic of load balancers if its kernel was programmed, unless its Node object excludes it. A folder need
@@ -149,7 +163,7 @@ impl State {
     }
 
     /// Calls a function with the status.
-    fn with_status<T>(&self, mut read: impl FnMut(&dyn AnyStatus) -> T) -> T {
+    pub(crate) fn with_status<T>(&self, mut read: impl FnMut(&dyn AnyStatus) -> T) -> T {
         let Some(runner) = &self.runner else {
             return read(&*no_status(&self.config));
         };

@@ -50,6 +50,11 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
         }
     }
 
+    /// The innermost error of the last attempt of an operation on a key that fails.
+    pub(crate) fn reason(&self, key: &K) -> Option<&str> {
+        self.causes.get(key).map(|(_, reason)| reason.as_str())
+    }
+
     /// Records the outcomes of a plan. `has_failed` returns whether an operation on a key still fails. Returns the events.
     pub(crate) fn update<M: DataPath<Key = K>>(
         &mut self,

@@ -14,6 +14,7 @@ mod first;
 pub mod handover;
 #[cfg(feature = "health")]
 pub mod health;
+pub mod kernel_object;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod one_table;
@@ -46,10 +47,11 @@ pub use self::broadcast::Subscription;
 pub use self::data_path::DataPath;
 pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
+pub use self::kernel_object::{Found, KernelObject};
 pub use self::one_table::{Objects, OneTable};
 pub use self::pace::Pace;
 pub use self::plan::{Plan, Subject};
-pub use self::proxier::{Cost, Proxier};
+pub use self::proxier::{Cost, FailingOperation, Proxier};
 pub use self::readings::Readings;
 pub use self::report::{Counts, Outcome, Report};
 pub use self::runner::Runner;

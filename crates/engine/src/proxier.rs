@@ -97,6 +97,24 @@ pub struct Cost {
     pub map_entries: usize,
 }
 
+/// An operation that failed and is tried again.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct FailingOperation<'a, M: DataPath> {
+    /// The object.
+    pub key: &'a M::Key,
+    /// The operation.
+    pub operation: &'a M::Operation,
+    /// The number of attempts that failed.
+    pub attempts: u32,
+    /// When the next attempt is due.
+    pub due: Instant,
+    /// The Service that it is for. `None`: it is for no single one.
+    pub service: Option<&'a ObjectName>,
+    /// The innermost error of the last attempt.
+    pub reason: Option<&'a str>,
+}
+
 impl<M: DataPath> Proxier<M> {
     /// A proxier without objects.
     ///
@@ -230,6 +248,19 @@ impl<M: DataPath> Proxier<M> {
     pub fn plan_handover(&mut self, now: Instant) -> Vec<RetiredMode> {
         let state = &self.state;
         self.handover.planned(now, &|name: &Name<'_>| state.keeps(name))
+    }
+
+    /// The operations that failed and are tried again, in no particular order.
+    pub fn failing(&self) -> impl Iterator<Item = FailingOperation<'_, M>> {
+        let failing = self.retries.iter();
+        failing.map(|(key, operation, attempts, due, service)| FailingOperation {
+            key,
+            operation,
+            attempts,
+            due,
+            service,
+            reason: self.failures.reason(key),
+        })
     }
 
     /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.

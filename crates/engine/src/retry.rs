@@ -56,6 +56,14 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         self.backoff = backoff;
     }
 
+    /// The operations that failed: the object, the operation, the number of attempts that failed, when the next one is due, and the Service.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &O, u32, Instant, Option<&ObjectName>)> {
+        self.records.iter().map(|(key, record)| {
+            let service = record.service.as_ref();
+            (key, &record.operation, record.failures, record.due, service)
+        })
+    }
+
     /// Whether an operation on a key failed.
     pub(crate) fn has_failed(&self, key: &K) -> bool {
         !self.records.is_empty() && self.records.contains_key(key)

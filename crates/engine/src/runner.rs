@@ -243,6 +243,12 @@ impl<M: DataPath> Runner<M> {
         receiver.recv().ok()
     }
 
+    /// Calls a function with the proxier, on its thread: after a sync in progress. Returns at once. The function is dropped if the thread ends
+    /// before.
+    pub fn start_read(&self, read: impl FnOnce(&Proxier<M>) + Send + 'static) {
+        self.send(Command::Read(Box::new(read)));
+    }
+
     /// The present status. Does not wait for a sync in progress.
     #[must_use]
     pub fn status(&self) -> Status<M::Totals> {

@@ -17,8 +17,9 @@ pub use self::arbitration::{ArbitratedFrontend, Changes, FrontendKey, ServicePor
 pub use self::config::{Config, NodePortAddresses};
 pub use self::event::{AddressScope, Event, Precedence, Reason, Subject};
 pub use self::model::{
-    AffinityMask, AnnotationPolicy, ChosenEndpoint, ChosenEndpoints, ExclusionReason, Frontend, FrontendKind,
-    HealthCheck, InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,
+    AffinityMask, AnnotationPolicy, ChosenEndpoint, ChosenEndpoints, ExclusionReason, ExplainedEndpoint,
+    ExplainedEndpoints, Frontend, FrontendKind, HealthCheck, InterfaceAddress, NodeFacts, NotChosen, Options,
+    ServicePort, ServicePortKey, ServicePortName, UnusedReason, UnusedSlice, Weights,
 };
 pub use self::name_map::{NameMap, NameSet};
 pub use self::services::{NotSynced, Services};

@@ -10,9 +10,10 @@ use crate::arbitration::{
     ArbitratedFrontend, Arbitration, Changes, FrontendKey, ServicePortId, UpdateReport,
 };
 use crate::config::Config;
-use crate::event::Event;
+use crate::event::{Event, Precedence};
 use crate::model::{
-    ExclusionReason, Frontend, HealthCheck, InterfaceAddress, Model, NodeFacts, ServicePort, ServicePortKey,
+    ExclusionReason, ExplainedEndpoints, Frontend, FrontendKind, HealthCheck, InterfaceAddress, Model,
+    NodeFacts, ServicePort, ServicePortKey,
 };
 use crate::source::{Change, Kind, Node, ObjectName, Service, SourceId};
 
@@ -163,6 +164,38 @@ impl Services {
     #[must_use]
     pub fn number_of_conflicts(&self) -> usize {
         self.arbitration.conflicting()
+    }
+
+    /// The service ports that define a frontend key and do not own it, the next owner first, each with the kind of its frontend and the reason
+    /// why the owner takes precedence.
+    pub fn contenders(
+        &self,
+        key: &FrontendKey,
+    ) -> impl Iterator<Item = (&ServicePort, FrontendKind, Precedence)> {
+        self.arbitration.contenders(key)
+    }
+
+    /// The decision about each endpoint of a service port, with the reason if it receives no traffic. `None` if the service port does not
+    /// exist. The cost is that of the endpoints of the Service.
+    #[must_use]
+    pub fn explain_endpoints(&self, key: &ServicePortKey) -> Option<ExplainedEndpoints> {
+        self.model.explain_endpoints(key)
+    }
+
+    /// Why a Service is not served. `None` if it does not exist, or is served.
+    #[must_use]
+    pub fn exclusion(&self, service: &ObjectName) -> Option<ExclusionReason> {
+        self.model.exclusion(service)
+    }
+
+    /// The events that apply to a Service and its EndpointSlices now, except those about conflicts, sorted, each once.
+    #[must_use]
+    pub fn events_of(&self, service: &ObjectName) -> Vec<Event> {
+        let mut events = self.model.events_of(service);
+        events.extend(self.ports_of(service).flat_map(|(_, port)| &port.events).cloned());
+        events.sort();
+        events.dedup();
+        events
     }
 
     /// All frontend keys with their owners, in no particular order.

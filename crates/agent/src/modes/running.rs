@@ -2,17 +2,19 @@
 
 use std::any::Any;
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_proxier::Runner;
 use kernlink_proxier::health::Health;
 use kernlink_proxier::metrics::{Collect, Families, Metrics, prometheus};
 use kernlink_proxier::runner::RunnerPanicked;
 use kernlink_proxier::status::{Recorder, Status};
-use kernlink_services::{Change, Family, Kind, SourceId};
+use kernlink_services::{Change, Family, Kind, SourceId, Subject};
 
 use super::config::{Config, in_mode};
+use super::query::AnyProxier;
 use super::served::Served;
+use crate::query::{documents, status};
 
 /// The runner of any mode.
 pub(crate) trait AnyRunner: fmt::Debug + Send {
@@ -25,6 +27,9 @@ pub(crate) trait AnyRunner: fmt::Debug + Send {
 
     /// A copy of the status.
     fn status(&self) -> Box<dyn AnyStatus>;
+
+    /// Calls a function with the proxier, on its thread, between two syncs. Returns at once.
+    fn start_read(&self, read: Box<dyn FnOnce(&dyn AnyProxier) + Send>);
 
     /// Ends its thread.
     ///
@@ -53,6 +58,10 @@ impl<M: Served> AnyRunner for Runner<M> {
         Box::new(Runner::status(self))
     }
 
+    fn start_read(&self, read: Box<dyn FnOnce(&dyn AnyProxier) + Send>) {
+        Runner::start_read(self, |proxier| read(proxier));
+    }
+
     fn stop(self: Box<Self>) -> Result<(), RunnerPanicked> {
         Runner::stop(*self).map(drop)
     }
@@ -67,6 +76,12 @@ pub(crate) trait AnyStatus {
     fn health(&self, sync_period: Duration) -> Health;
 
     fn is_node_eligible(&self) -> Option<bool>;
+
+    /// Sets in an answer what the status has.
+    fn fill(&self, document: &mut documents::Status, now: Instant, wall: SystemTime);
+
+    /// The last events, the oldest first.
+    fn recent(&self) -> Vec<(Subject, documents::RecentEvent)>;
 
     /// The page of metrics. `add` adds others to it.
     ///
@@ -86,6 +101,14 @@ impl<T: Collect + Clone> AnyStatus for Status<T> {
 
     fn is_node_eligible(&self) -> Option<bool> {
         self.is_node_eligible
+    }
+
+    fn fill(&self, document: &mut documents::Status, now: Instant, wall: SystemTime) {
+        status::fill(self, document, now, wall);
+    }
+
+    fn recent(&self) -> Vec<(Subject, documents::RecentEvent)> {
+        status::recent(self)
     }
 
     fn encode(

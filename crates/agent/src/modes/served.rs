@@ -9,8 +9,8 @@ use kernlink_proxier::ipvs_mode::{self, IpvsMode};
 use kernlink_proxier::metrics::Collect;
 use kernlink_proxier::nftables_mode::{self, NftablesMode};
 use kernlink_proxier::watch::Watchable;
-use kernlink_proxier::{DataPath, Intervals};
-use kernlink_services::Services;
+use kernlink_proxier::{DataPath, Intervals, KernelObject};
+use kernlink_services::{FrontendKey, Services};
 use kernlink_userspace::limits::raise_descriptor_limit;
 use kernlink_userspace::{AllStats, Proxy, UserspaceMode, data_path as userspace};
 use tokio::runtime::{Builder, Runtime};
@@ -51,6 +51,11 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     /// The in-memory fakes of the kernel APIs, without objects.
     #[cfg(test)]
     fn fake_kernel() -> Self::Kernel;
+
+    /// What reads the kernel objects that serve a frontend, on another thread.
+    fn find_objects(&self, _frontend: &FrontendKey) -> Box<dyn FnOnce() -> Vec<KernelObject> + Send> {
+        Box::new(Vec::new)
+    }
 
     /// The desired state as text. `None`: it depends on the process.
     fn desired_state(&self, _desired: &Desired<'_>) -> Option<Listings> {

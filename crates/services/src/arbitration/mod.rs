@@ -158,6 +158,23 @@ impl Arbitration {
             .filter(move |frontend| self.owns(id, &FrontendKey::of(frontend)))
     }
 
+    /// The service ports that define a key and do not own it, in order of precedence.
+    pub(crate) fn contenders(
+        &self,
+        key: &FrontendKey,
+    ) -> impl Iterator<Item = (&ServicePort, FrontendKind, Precedence)> {
+        let candidates = self.frontends.get(key);
+        let owner = candidates.and_then(|candidates| {
+            let owner = self.ports.get(candidates.owner())?;
+            Some(Rank::new(candidates.kind(), owner))
+        });
+        let others = candidates.into_iter().flat_map(Candidates::others);
+        others.filter_map(move |(rank, id)| {
+            let precedence = owner.as_ref()?.precedence_over(rank);
+            Some((self.ports.get(*id)?, rank.kind?, precedence))
+        })
+    }
+
     /// Whether a service port owns a key that it defines.
     fn owns(&self, id: ServicePortId, key: &FrontendKey) -> bool {
         // Few keys are in conflict. The set of these is small, so that it is cheaper to search than the map of all keys.

@@ -2,13 +2,16 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::net::IpAddr;
 
 use kernlink_base::Family;
 
 use super::endpoint::{Endpoint, sort_and_deduplicate};
 use crate::event::{AddressScope, Reason};
-use crate::source::{AddressType, Endpoint as SliceEndpoint, EndpointPort, EndpointSlice, Protocol};
+use crate::source::{
+    AddressType, Endpoint as SliceEndpoint, EndpointPort, EndpointSlice, ObjectName, Protocol,
+};
 
 /// Whether a slice has endpoints of this family that a service proxy uses.
 fn is_of(slice: &EndpointSlice, family: Family) -> bool {
@@ -52,6 +55,74 @@ pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = Reason> {
     ports.chain(endpoints)
 }
 
+/// Whether a port of a slice belongs to a port of the Service with this name and protocol.
+fn is_of_port(port: &EndpointPort, name: &str, protocol: Protocol) -> bool {
+    is_complete(port) && port.protocol == protocol && port.name.as_deref() == Some(name)
+}
+
+/// An EndpointSlice of a Service whose endpoints do not belong to a port of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnusedSlice {
+    /// The slice.
+    pub name: ObjectName,
+    /// The number of its endpoints.
+    pub endpoints: usize,
+    /// Why they do not belong to the port.
+    pub reason: UnusedReason,
+}
+
+/// Why the endpoints of a slice do not belong to a port of the Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnusedReason {
+    /// The slice has no port with the name and protocol.
+    NoPort,
+    /// The slice has the label `service.kubernetes.io/headless`.
+    Headless,
+    /// `addressType` is no IP family.
+    AddressType,
+}
+
+impl fmt::Display for UnusedReason {
+    /// `it has no port with this name and protocol`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UnusedReason::NoPort => "it has no port with this name and protocol",
+            UnusedReason::Headless => "it has the label service.kubernetes.io/headless",
+            UnusedReason::AddressType => "its addressType is neither IPv4 nor IPv6",
+        })
+    }
+}
+
+/// The slices of a Service that [`of_port`] takes no endpoints from, although they have some, except those of the other family.
+pub(crate) fn unused<'a>(
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    family: Family,
+    name: &str,
+    protocol: Protocol,
+) -> Vec<UnusedSlice> {
+    let reason = |slice: &EndpointSlice| match slice.address_type {
+        AddressType::Other => Some(UnusedReason::AddressType),
+        AddressType::Ip(of_slice) if of_slice != family => None,
+        _ if !is_of(slice, family) => Some(UnusedReason::Headless),
+        _ => {
+            let has_port = slice.ports.iter().any(|port| is_of_port(port, name, protocol));
+            (!has_port).then_some(UnusedReason::NoPort)
+        }
+    };
+    slices
+        .filter(|slice| !slice.endpoints.is_empty())
+        .filter_map(|slice| {
+            Some(UnusedSlice {
+                name: slice.name.clone(),
+                endpoints: slice.endpoints.len(),
+                reason: reason(slice)?,
+            })
+        })
+        .collect()
+}
+
 /// The endpoints of a service port, sorted by address and port, each once. `slices` are sorted by name.
 pub(crate) fn of_port<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
@@ -62,10 +133,7 @@ pub(crate) fn of_port<'a>(
 ) -> Vec<Endpoint<'a>> {
     let mut endpoints = Vec::new();
     for slice in slices.filter(|slice| is_of(slice, family)) {
-        let is_of_port = |port: &&EndpointPort| {
-            is_complete(port) && port.protocol == protocol && port.name.as_deref() == Some(name)
-        };
-        for port in slice.ports.iter().filter(is_of_port) {
+        for port in slice.ports.iter().filter(|port| is_of_port(port, name, protocol)) {
             endpoints.reserve(slice.endpoints.len());
             for endpoint in &slice.endpoints {
                 if is_reachable(endpoint, family) {

@@ -7,6 +7,7 @@ pub(crate) mod annotation;
 mod annotation_policy;
 mod endpoint;
 mod endpoints;
+mod explanation;
 mod frontend_kind;
 mod index;
 mod node_facts;
@@ -28,6 +29,8 @@ use std::sync::Arc;
 use kernlink_base::Family;
 
 pub use self::annotation_policy::AnnotationPolicy;
+pub use self::endpoints::{UnusedReason, UnusedSlice};
+pub use self::explanation::{ExplainedEndpoint, ExplainedEndpoints, NotChosen};
 pub use self::frontend_kind::FrontendKind;
 use self::index::ServiceIndex;
 pub use self::node_facts::{InterfaceAddress, NodeFacts};
@@ -315,6 +318,21 @@ impl Model {
             .filter(|_| is_limited)
             .map(|&family| Event::configuration(Reason::NoNodePortNetwork(family)))
             .collect()
+    }
+
+    /// Why a Service is not served. `None` if it does not exist, or is served.
+    pub(crate) fn exclusion(&self, service: &ObjectName) -> Option<ExclusionReason> {
+        self.resolvable.get(service)?.ports.as_ref()?.excluded
+    }
+
+    /// The events about the fields of a Service, and about those of its slices.
+    pub(crate) fn events_of(&self, service: &ObjectName) -> Vec<Event> {
+        let Some(resolvable) = self.resolvable.get(service) else {
+            return Vec::new();
+        };
+        let of_ports = resolvable.ports.iter().flat_map(|ports| &ports.events).cloned();
+        let of_slices = resolvable.slices.iter().flat_map(|slice| slice_events(slice));
+        of_ports.chain(of_slices).collect()
     }
 
     /// The number of Services that are not served, by reason.

@@ -1,0 +1,48 @@
+//! What questions to the running agent need of the proxier of any mode.
+
+use kernlink_proxier::{KernelObject, Proxier};
+use kernlink_services::{FrontendKey, ObjectName, Services};
+
+use super::served::Served;
+use crate::query::documents::Failing;
+use crate::query::status::failing_document;
+
+/// Reads kernel objects on another thread than that of the proxier.
+pub(crate) type Find = Box<dyn FnOnce() -> Vec<KernelObject> + Send>;
+
+/// The proxier of any mode, as its thread passes it to a reading.
+pub(crate) trait AnyProxier {
+    fn services(&self) -> &Services;
+
+    /// Whether everything that a frontend needs is in the kernel, as last read or written.
+    fn serves(&self, frontend: &FrontendKey, service: &ObjectName) -> bool;
+
+    /// What reads the kernel objects that serve a frontend.
+    fn find_objects(&self, frontend: &FrontendKey) -> Find;
+
+    /// The operations for a Service, or for no single one, that failed and are tried again; at most a number of them.
+    fn failing(&self, service: &ObjectName, most: usize) -> Vec<Failing>;
+}
+
+impl<M: Served> AnyProxier for Proxier<M> {
+    fn services(&self) -> &Services {
+        Proxier::services(self)
+    }
+
+    fn serves(&self, frontend: &FrontendKey, service: &ObjectName) -> bool {
+        self.state().serves(frontend, service)
+    }
+
+    fn find_objects(&self, frontend: &FrontendKey) -> Find {
+        self.state().find_objects(frontend)
+    }
+
+    fn failing(&self, service: &ObjectName, most: usize) -> Vec<Failing> {
+        let of_service =
+            Proxier::failing(self).filter(|operation| operation.service.is_none_or(|known| known == service));
+        of_service
+            .take(most)
+            .map(|operation| failing_document(&operation))
+            .collect()
+    }
+}

@@ -1,0 +1,21 @@
+//! Questions to the running agent, over a Unix socket: what it does, which frontends it serves, and why one is served or not.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `documents` | the answers |
+//! | `socket` | where the socket is, and who may connect |
+//! | `server` | HTTP on the socket |
+//! | `worker` | the thread that reads the proxier and the kernel |
+//! | `status`, `services`, `explain` | the answers to each question |
+//!
+//! A status needs the lock of the state only, so it is also answered while a sync takes long. Everything else reads the proxier between two
+//! syncs, in short parts, and the kernel on a thread of its own; if a sync in progress takes too long, the answer says so.
+
+pub(crate) mod documents;
+pub(crate) mod explain;
+pub(crate) mod server;
+pub(crate) mod services;
+pub(crate) mod socket;
+pub(crate) mod status;
+pub(crate) mod time;
+pub(crate) mod worker;
