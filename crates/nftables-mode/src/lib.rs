@@ -8,6 +8,7 @@ mod elements;
 pub mod error;
 mod events;
 mod flows;
+pub mod hand_back;
 mod item;
 pub mod kernel;
 pub mod key;
