@@ -2,7 +2,6 @@
 
 mod flows;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kernlink_engine::data_path::BuilderOf;
@@ -13,7 +12,7 @@ use kernlink_services::Family;
 use self::flows::{Written, plan_flows};
 use crate::key::Key;
 use crate::layout::Slot;
-use crate::operation::{AddAffinity, Create, Operation, Switch, Write};
+use crate::operation::{Create, Operation, Switch, Write};
 use crate::order::Phase;
 use crate::rules::Parameters;
 use crate::state::State;
@@ -65,8 +64,6 @@ struct Target {
     /// The step that makes the table, if it does not exist.
     creation: Option<Need>,
     is_hooked: bool,
-    has_affinity: bool,
-    timeouts: std::collections::BTreeSet<u32>,
 }
 
 fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Written {
@@ -82,37 +79,16 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
     }
     let target = plan_table(state, family, builder);
     let needs = |need: &Option<Need>| Needs::all(need.clone());
-    let mut affinities: BTreeMap<u32, Need> = BTreeMap::new();
-    let mut first: Option<Need> = None;
-    for timeout in of_family.timeouts.keys() {
-        if target.timeouts.contains(timeout) {
-            continue;
-        }
-        let affinity = AddAffinity {
-            slot: target.slot,
-            parameters: target.parameters.clone(),
-            timeout: *timeout,
-            is_first: !target.has_affinity && first.is_none(),
-        };
-        let needs = Needs::all(target.creation.clone().into_iter().chain(first.clone()));
-        let key = Key::Affinity(family, *timeout);
-        let step = builder.push(
-            Phase::Affinity,
-            key,
-            Subject::DataPath,
-            Operation::Affinity(Box::new(affinity)),
-            needs,
-        );
-        first.get_or_insert_with(|| step.clone());
-        affinities.insert(*timeout, step);
-    }
     for name in of_family.dirty_services() {
         let Some(write) = of_family.write(name, state.ports(), target.slot) else {
             continue;
         };
-        let affinities = timeouts(&write).filter_map(|timeout| affinities.get(&timeout));
-        let needs = Needs::all(target.creation.iter().chain(affinities).cloned());
-        let need = push_write(builder, write, Subject::Service(name.clone()), needs);
+        let need = push_write(
+            builder,
+            write,
+            Subject::Service(name.clone()),
+            needs(&target.creation),
+        );
         written.services.insert(name.clone(), need);
     }
     for key in &of_family.leftovers {
@@ -175,14 +151,6 @@ fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: 
     )
 }
 
-/// The timeouts of session affinity that a write needs rules for.
-fn timeouts(write: &Write) -> impl Iterator<Item = u32> + '_ {
-    let written = write.frontends.iter().filter_map(|change| change.to.as_ref());
-    written
-        .filter_map(|written| written.spec.affinity)
-        .map(|affinity| affinity.timeout)
-}
-
 /// The table that elements are written to, with the step that makes it.
 fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Target {
     let of_family = state.family(family);
@@ -202,8 +170,6 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
             parameters: table.parameters.clone(),
             creation: None,
             is_hooked: table.is_hooked,
-            has_affinity: table.has_affinity,
-            timeouts: table.timeouts.clone(),
         };
     }
     let parameters = state.parameters(family);
@@ -237,8 +203,6 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
         parameters,
         creation: Some(creation),
         is_hooked,
-        has_affinity: false,
-        timeouts: Default::default(),
     }
 }
 
