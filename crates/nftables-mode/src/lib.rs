@@ -7,7 +7,6 @@ mod data_path;
 mod elements;
 pub mod error;
 mod events;
-mod flows;
 mod item;
 pub mod kernel;
 pub mod key;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
+use kernlink_engine::DataPath;
 use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};

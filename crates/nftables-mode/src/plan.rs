@@ -9,7 +9,7 @@ use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::Sysctl;
 use kernlink_services::Family;
 
-use self::flows::{Written, plan_flows};
+use self::flows::plan_flows;
 use crate::key::Key;
 use crate::layout::Slot;
 use crate::operation::{Create, Operation, Switch, Write};
@@ -24,8 +24,8 @@ type Need = kernlink_engine::plan::Need<Key>;
 pub(crate) fn plan(state: &State, builder: &mut Builder<'_>) {
     plan_sysctls(state, builder);
     for family in Family::ALL {
-        let written = plan_family(state, family, builder);
-        plan_flows(state, family, written, builder);
+        plan_family(state, family, builder);
+        plan_flows(state, family, builder);
     }
 }
 
@@ -61,40 +61,34 @@ fn is_enough(name: &str, value: &str, observed: &str) -> bool {
 struct Target {
     slot: Slot,
     parameters: Parameters,
-    /// The step that makes the table, if it does not exist.
-    creation: Option<Need>,
+    /// What a step needs that writes to the table: the step that makes it, if it does not exist.
+    creation: Vec<Need>,
     is_hooked: bool,
 }
 
-fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Written {
+fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) {
     let of_family = state.family(family);
-    let mut written = Written::default();
     // Without a reading it is not known what an earlier process left.
     if !of_family.is_read {
-        return written;
+        return;
     }
     if !of_family.is_served {
         plan_deletions(state, family, builder);
-        return written;
+        return;
     }
     let target = plan_table(state, family, builder);
-    let needs = |need: &Option<Need>| Needs::all(need.clone());
-    for name in of_family.dirty_services() {
+    let dirty = of_family.dirty_services();
+    for &name in &dirty {
         let Some(write) = of_family.write(name, state.ports(), target.slot) else {
             continue;
         };
-        let need = push_write(
-            builder,
-            write,
-            Subject::Service(name.clone()),
-            needs(&target.creation),
-        );
-        written.services.insert(name.clone(), need);
+        let needs = Needs::all(target.creation.iter().cloned());
+        push_write(builder, write, Subject::Service(name.clone()), needs);
     }
     for key in &of_family.leftovers {
         if let Some(write) = of_family.write_leftover(key, target.slot) {
-            let need = push_write(builder, write, Subject::DataPath, needs(&target.creation));
-            written.add_leftover(key, need);
+            let needs = Needs::all(target.creation.iter().cloned());
+            push_write(builder, write, Subject::DataPath, needs);
         }
     }
     for element in of_family.shared_leftovers() {
@@ -106,7 +100,8 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
             added: Vec::new(),
             deleted: vec![element],
         };
-        push_write(builder, write, Subject::DataPath, needs(&target.creation));
+        let needs = Needs::all(target.creation.iter().cloned());
+        push_write(builder, write, Subject::DataPath, needs);
     }
     if target.is_hooked {
         // What is replaced with the table is gone already.
@@ -124,9 +119,10 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
         };
         // The other table serves until this one has what it is to serve.
         let failed = of_family.failed_services(state.ports(), target.slot);
-        let mut needs: Vec<Need> = target.creation.clone().into_iter().collect();
+        let mut needs = target.creation;
         if of_family.is_held(failed.len(), state.now) {
-            needs.extend(written.services.values().cloned());
+            let written = dirty.iter().map(|&name| Key::Service(family, name.clone()));
+            needs.extend(written.flat_map(|key| builder.steps_of(&key)));
             needs.extend(failed.iter().flat_map(|key| builder.after(key, false)));
         }
         builder.push(
@@ -137,10 +133,9 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
             Needs::all(needs),
         );
     }
-    written
 }
 
-fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: Needs<Key>) -> Need {
+fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: Needs<Key>) {
     let key = write.key.clone();
     builder.push(
         Phase::Services,
@@ -148,7 +143,7 @@ fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: 
         subject,
         Operation::Write(Arc::new(write)),
         needs,
-    )
+    );
 }
 
 /// The table that elements are written to, with the step that makes it.
@@ -168,7 +163,7 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
         return Target {
             slot: table.slot,
             parameters: table.parameters.clone(),
-            creation: None,
+            creation: Vec::new(),
             is_hooked: table.is_hooked,
         };
     }
@@ -201,7 +196,7 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
     Target {
         slot,
         parameters,
-        creation: Some(creation),
+        creation: vec![creation],
         is_hooked,
     }
 }

@@ -117,7 +117,7 @@ pub(super) struct Entry {
 }
 
 impl FamilyState {
-    pub(super) fn new(family: Family) -> Self {
+    pub(crate) fn new(family: Family) -> Self {
         Self {
             family,
             is_served: false,
@@ -150,7 +150,7 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn clear_dirty(&mut self) {
+    pub(crate) fn clear_dirty(&mut self) {
         self.is_all_dirty = false;
         self.is_shared_dirty = false;
         self.is_table_dirty = false;
@@ -164,7 +164,7 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn set_frontend_dirty(&mut self, key: &FrontendKey) {
+    pub(crate) fn set_frontend_dirty(&mut self, key: &FrontendKey) {
         match self.service_of(key) {
             Some(service) => _ = self.dirty.insert(service),
             None => _ = self.dirty_leftovers.insert(*key),
@@ -188,7 +188,7 @@ impl FamilyState {
         self.services.keys()
     }
 
-    pub(super) fn serves(&self, key: &FrontendKey, service: &ObjectName) -> bool {
+    pub(crate) fn serves(&self, key: &FrontendKey, service: &ObjectName) -> bool {
         let is_hooked = self.table.as_ref().is_some_and(|table| table.is_hooked);
         let Some(entry) = self.entries.get(key).filter(|_| is_hooked) else {
             return false;
@@ -520,7 +520,7 @@ impl FamilyState {
     }
 
     /// Records that a write was done.
-    pub(super) fn record(&mut self, write: &Write) {
+    pub(crate) fn record(&mut self, write: &Write) {
         self.failed.remove(&write.key);
         for change in &write.frontends {
             let last = match self.entries.get_mut(&change.key) {
@@ -552,7 +552,7 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn record_failure(&mut self, write: &Arc<Write>, now: Option<Instant>) {
+    pub(crate) fn record_failure(&mut self, write: &Arc<Write>, now: Option<Instant>) {
         self.failed.insert(write.key.clone(), Arc::clone(write));
         if self.table.as_ref().is_some_and(|table| !table.is_hooked) {
             self.held_since = self.held_since.or(now);
