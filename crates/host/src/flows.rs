@@ -1,5 +1,6 @@
 //! Stale UDP flows: which flows one pass over the table of connection tracking deletes, and reading the flows that exist.
 
+mod frontends;
 mod tracked;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use kernlink_conntrack::{Conntrack, Error, Filter, Flow, FlowKey, Protocol, StaleFilter, Status};
 use kernlink_services::Family;
 
+pub use self::frontends::{UdpFrontends, endpoints};
 pub use self::tracked::{Reading, TrackedFlows};
 
 /// The zone of the flows that IPVS and the rules use. Flows of other zones are foreign.

@@ -10,7 +10,6 @@ mod data_path;
 pub mod error;
 mod events;
 mod extensions;
-mod flows;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]

@@ -46,19 +46,20 @@ pub(super) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
             state.set_fixed_dirty(family);
         }
         let mut fixed = plan_fixed(state, family, builder);
-        let written = plan_services(state, family, &fixed, builder, &mut touched);
+        let withdrawn = plan_services(state, family, &fixed, builder, &mut touched);
         plan_jumps(state, family, &mut fixed, builder);
         if family == Family::Ipv4 {
             let is_it = |name: &str| name == ROUTE_LOCALNET;
             plan_sysctls(state, builder, is_it, Phase::RouteLocalnet, &fixed.protection);
         }
-        plan_flows(state, family, written, builder);
+        plan_flows(state, family, withdrawn, builder);
     }
     // A destination of a Service without a step was compared by the first listing.
-    state.flows.changed.retain(|_, service| {
+    let undone = &state.touched;
+    state.flows.retain_changed(|service| {
         let families = Family::ALL.into_iter();
         let mut keys = families.flat_map(|family| Key::of_service(family, service));
-        keys.any(|key| touched.contains_key(&key) || state.touched.contains_key(&key))
+        keys.any(|key| touched.contains_key(&key) || undone.contains_key(&key))
     });
     // Those of failed steps that are not planned now are kept until they are done.
     state.touched.extend(touched);

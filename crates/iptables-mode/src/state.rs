@@ -2,27 +2,26 @@
 
 mod dirty;
 mod ports;
-mod readings;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use kernlink_engine::Readings;
 use kernlink_engine::plan::Subject;
 use kernlink_engine::retire::Interim;
 use kernlink_engine::table::Table;
 use kernlink_host::CONNTRACK_BUCKETS;
+use kernlink_host::flows::UdpFrontends;
 use kernlink_iptables_restore::{ChainName, Rule, Table as RuleTable};
 use kernlink_netfilter::{MissingExtensions, interim_rules};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
 
 use self::ports::PortObjects;
-use self::readings::Readings;
 use super::chains::{Counters, FixedChain, Jump, static_rules};
 use super::config::Config;
 use super::events::Events;
-use super::flows::Flows;
 use super::key::Key;
 use super::observed::{Observed, ObservedChain, fingerprint};
 use super::port_chain::PortChain;
@@ -57,7 +56,7 @@ pub struct State {
     pub(super) readings: Readings,
     /// Events that no sync has returned yet.
     pub(super) events: Events,
-    pub(super) flows: Flows,
+    pub(super) flows: UdpFrontends,
     /// The chains of service ports in table `nat`, by family.
     pub(super) chains: [Table<ChainName, PortChain, Fingerprint>; 2],
     /// Their rules in shared chains, by family.
@@ -146,9 +145,9 @@ impl State {
             refuses_counters: false,
             sysctls: Table::default(),
             tcp_be_liberal: None,
-            readings: Readings::default(),
+            readings: Readings::new("tables", false),
             events: Events::default(),
-            flows: Flows::default(),
+            flows: UdpFrontends::default(),
             chains: std::array::from_fn(|_| Table::default()),
             rules: std::array::from_fn(|_| Table::default()),
             fixed: std::array::from_fn(|_| FixedChains::default()),

@@ -1,20 +1,30 @@
 //! nftables mode as a data path: what the engine calls.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
-use kernlink_engine::{Intervals, InvalidConfig, Pace};
-use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
+use kernlink_engine::table::Table;
+use kernlink_engine::{Intervals, InvalidConfig, Pace, Readings};
+use kernlink_host::flows::UdpFrontends;
+use kernlink_services::{
+    Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
+};
 
 use super::config::Config;
 use super::error::Error;
+use super::events::Events;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::operation::Operation;
 use super::order::Phase;
-use super::state::State;
+use super::state::{FamilyState, State};
 use super::totals::Totals;
 use super::{observe, plan};
+
+/// The time that `nft` 1.0.6 takes to list an element, with a margin of a fifth.
+const LISTING_OF_ELEMENT: Duration = Duration::from_micros(30);
 
 impl DataPath for State {
     type Config = Config;
@@ -42,15 +52,40 @@ impl DataPath for State {
     }
 
     fn listing_time(&self) -> Duration {
-        self.listing_time()
+        let elements = self
+            .families
+            .iter()
+            .map(|family| family.totals.elements)
+            .sum::<usize>();
+        LISTING_OF_ELEMENT.saturating_mul(u32::try_from(elements).unwrap_or(u32::MAX))
     }
 
     fn new(config: &Config) -> Self {
-        State::new(config)
+        let mut state = Self {
+            config: Arc::new(config.clone()),
+            node: NodeFacts::default(),
+            interfaces: BTreeSet::new(),
+            sysctls: Table::default(),
+            families: Family::ALL.map(FamilyState::new),
+            ports: Vec::new(),
+            last_pool: 0,
+            flows: UdpFrontends::default(),
+            events: Events::default(),
+            readings: Readings::new("table", true),
+            limited: BTreeSet::new(),
+            is_outdated: false,
+            now: None,
+        };
+        state.configure();
+        state
     }
 
     fn set_config(&mut self, config: &Config) {
-        self.set_config(config);
+        if *config != *self.config {
+            self.config = Arc::new(config.clone());
+            self.is_outdated = true;
+            self.configure();
+        }
     }
 
     fn observe(&mut self, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
@@ -70,7 +105,13 @@ impl DataPath for State {
     }
 
     fn reverted(&self, key: &Key) -> Option<Key> {
-        self.reverted(key)
+        let is_changed = match key {
+            Key::Sysctl(name) => self.sysctls.is_changed(name),
+            Key::Table(family) => self.family(*family).is_table_changed,
+            Key::Service(family, name) => self.family(*family).changed.contains(name),
+            _ => false,
+        };
+        is_changed.then(|| key.clone())
     }
 
     fn set_time(&mut self, now: Instant) {
@@ -78,15 +119,19 @@ impl DataPath for State {
     }
 
     fn next(&self) -> Option<Instant> {
-        self.next()
+        let now = self
+            .now
+            .filter(|_| self.families.iter().any(|family| family.needs_listing));
+        [now, self.readings.retry_at()].into_iter().flatten().min()
     }
 
     fn needs_listing(&self, now: Instant) -> bool {
-        self.needs_listing(now)
+        self.families.iter().any(|family| family.needs_listing)
+            || self.readings.retry_at().is_some_and(|at| at <= now)
     }
 
     fn unread(&self) -> Vec<Class> {
-        self.unread()
+        self.readings.unread()
     }
 
     fn interface_addresses(&self) -> Vec<InterfaceAddress> {
@@ -94,15 +139,60 @@ impl DataPath for State {
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
-        self.compile(services, changes)
+        if changes.node {
+            self.node = services.node_facts().clone();
+        }
+        if std::mem::take(&mut self.is_outdated) {
+            let mut ids: Vec<ServicePortId> = services.ports().map(|(id, _)| id).collect();
+            ids.extend(&changes.ports);
+            for id in ids {
+                self.compile_port(services, id);
+            }
+        } else {
+            for id in &changes.ports {
+                self.compile_port(services, *id);
+            }
+        }
+        self.settle_tables();
+        self.flows.compare_observed();
+        self.events.take()
     }
 
     fn set_dirty(&mut self, key: &Key) {
-        self.set_dirty(key);
+        match key {
+            Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
+            Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
+                self.family_mut(*family).is_table_dirty = true;
+            }
+            Key::Service(family, name) => _ = self.family_mut(*family).dirty.insert(name.clone()),
+            Key::Frontend(key) => self.family_mut(key.family()).set_frontend_dirty(key),
+            Key::Shared(family, _) => self.family_mut(*family).is_shared_dirty = true,
+            Key::Flows(family) => self.flows.tracked.set_dirty(*family),
+            Key::NodeAddresses => {}
+        }
     }
 
     fn is_dirty(&self, key: &Key) -> bool {
-        self.is_dirty(key)
+        match key {
+            Key::Sysctl(name) => self.sysctls.is_dirty(name),
+            Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
+                self.family(*family).is_table_dirty
+            }
+            Key::Service(family, name) => {
+                let family = self.family(*family);
+                family.is_all_dirty || family.dirty.contains(name)
+            }
+            Key::Frontend(key) => {
+                let family = self.family(key.family());
+                family.is_all_dirty || family.dirty_leftovers.contains(key)
+            }
+            Key::Shared(family, _) => {
+                let family = self.family(*family);
+                family.is_all_dirty || family.is_shared_dirty
+            }
+            Key::Flows(family) => self.flows.tracked.is_dirty(*family),
+            Key::NodeAddresses => false,
+        }
     }
 
     fn plan(&mut self, plan: &mut BuilderOf<'_, Self>) {
@@ -121,8 +211,8 @@ impl DataPath for State {
         error.is_outcome_unknown()
     }
 
-    fn serves(&self, frontend: &FrontendKey, service: &ObjectName) -> bool {
-        self.serves(frontend, service)
+    fn serves(&self, key: &FrontendKey, service: &ObjectName) -> bool {
+        self.family(key.family()).serves(key, service)
     }
 
     fn record(&mut self, operation: &Operation) {
@@ -134,7 +224,11 @@ impl DataPath for State {
     }
 
     fn clear_dirty(&mut self) {
-        self.clear_dirty();
+        self.sysctls.clear_dirty();
+        self.flows.tracked.clear_dirty();
+        for family in &mut self.families {
+            family.clear_dirty();
+        }
     }
 
     fn class(key: &Key) -> Class {
@@ -142,6 +236,8 @@ impl DataPath for State {
     }
 
     fn totals(&self) -> Totals {
-        self.totals()
+        Totals {
+            families: [self.families[0].totals, self.families[1].totals],
+        }
     }
 }

@@ -7,7 +7,6 @@ mod data_path;
 mod elements;
 pub mod error;
 mod events;
-mod flows;
 pub mod hand_back;
 mod item;
 pub mod kernel;

@@ -2,7 +2,6 @@
 
 mod flows;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kernlink_engine::data_path::BuilderOf;
@@ -10,10 +9,10 @@ use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::Sysctl;
 use kernlink_services::Family;
 
-use self::flows::{Written, plan_flows};
+use self::flows::plan_flows;
 use crate::key::Key;
 use crate::layout::Slot;
-use crate::operation::{AddAffinity, Create, Operation, Switch, Write};
+use crate::operation::{Create, Operation, Switch, Write};
 use crate::order::Phase;
 use crate::rules::Parameters;
 use crate::state::State;
@@ -25,8 +24,8 @@ type Need = kernlink_engine::plan::Need<Key>;
 pub(crate) fn plan(state: &State, builder: &mut Builder<'_>) {
     plan_sysctls(state, builder);
     for family in Family::ALL {
-        let written = plan_family(state, family, builder);
-        plan_flows(state, family, written, builder);
+        plan_family(state, family, builder);
+        plan_flows(state, family, builder);
     }
 }
 
@@ -62,63 +61,34 @@ fn is_enough(name: &str, value: &str, observed: &str) -> bool {
 struct Target {
     slot: Slot,
     parameters: Parameters,
-    /// The step that makes the table, if it does not exist.
-    creation: Option<Need>,
+    /// What a step needs that writes to the table: the step that makes it, if it does not exist.
+    creation: Vec<Need>,
     is_hooked: bool,
-    has_affinity: bool,
-    timeouts: std::collections::BTreeSet<u32>,
 }
 
-fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Written {
+fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) {
     let of_family = state.family(family);
-    let mut written = Written::default();
     // Without a reading it is not known what an earlier process left.
     if !of_family.is_read {
-        return written;
+        return;
     }
     if !of_family.is_served {
         plan_deletions(state, family, builder);
-        return written;
+        return;
     }
     let target = plan_table(state, family, builder);
-    let needs = |need: &Option<Need>| Needs::all(need.clone());
-    let mut affinities: BTreeMap<u32, Need> = BTreeMap::new();
-    let mut first: Option<Need> = None;
-    for timeout in of_family.timeouts.keys() {
-        if target.timeouts.contains(timeout) {
-            continue;
-        }
-        let affinity = AddAffinity {
-            slot: target.slot,
-            parameters: target.parameters.clone(),
-            timeout: *timeout,
-            is_first: !target.has_affinity && first.is_none(),
-        };
-        let needs = Needs::all(target.creation.clone().into_iter().chain(first.clone()));
-        let key = Key::Affinity(family, *timeout);
-        let step = builder.push(
-            Phase::Affinity,
-            key,
-            Subject::DataPath,
-            Operation::Affinity(Box::new(affinity)),
-            needs,
-        );
-        first.get_or_insert_with(|| step.clone());
-        affinities.insert(*timeout, step);
-    }
-    for name in of_family.dirty_services() {
+    let dirty = of_family.dirty_services();
+    for &name in &dirty {
         let Some(write) = of_family.write(name, state.ports(), target.slot) else {
             continue;
         };
-        let affinities = timeouts(&write).filter_map(|timeout| affinities.get(&timeout));
-        let needs = Needs::all(target.creation.iter().chain(affinities).cloned());
-        let need = push_write(builder, write, Subject::Service(name.clone()), needs);
-        written.services.insert(name.clone(), need);
+        let needs = Needs::all(target.creation.iter().cloned());
+        push_write(builder, write, Subject::Service(name.clone()), needs);
     }
     for key in &of_family.leftovers {
         if let Some(write) = of_family.write_leftover(key, target.slot) {
-            let need = push_write(builder, write, Subject::DataPath, needs(&target.creation));
-            written.add_leftover(key, need);
+            let needs = Needs::all(target.creation.iter().cloned());
+            push_write(builder, write, Subject::DataPath, needs);
         }
     }
     for element in of_family.shared_leftovers() {
@@ -130,7 +100,8 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
             added: Vec::new(),
             deleted: vec![element],
         };
-        push_write(builder, write, Subject::DataPath, needs(&target.creation));
+        let needs = Needs::all(target.creation.iter().cloned());
+        push_write(builder, write, Subject::DataPath, needs);
     }
     if target.is_hooked {
         // What is replaced with the table is gone already.
@@ -148,9 +119,10 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
         };
         // The other table serves until this one has what it is to serve.
         let failed = of_family.failed_services(state.ports(), target.slot);
-        let mut needs: Vec<Need> = target.creation.clone().into_iter().collect();
+        let mut needs = target.creation;
         if of_family.is_held(failed.len(), state.now) {
-            needs.extend(written.services.values().cloned());
+            let written = dirty.iter().map(|&name| Key::Service(family, name.clone()));
+            needs.extend(written.flat_map(|key| builder.steps_of(&key)));
             needs.extend(failed.iter().flat_map(|key| builder.after(key, false)));
         }
         builder.push(
@@ -161,10 +133,9 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Writ
             Needs::all(needs),
         );
     }
-    written
 }
 
-fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: Needs<Key>) -> Need {
+fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: Needs<Key>) {
     let key = write.key.clone();
     builder.push(
         Phase::Services,
@@ -172,15 +143,7 @@ fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: 
         subject,
         Operation::Write(Arc::new(write)),
         needs,
-    )
-}
-
-/// The timeouts of session affinity that a write needs rules for.
-fn timeouts(write: &Write) -> impl Iterator<Item = u32> + '_ {
-    let written = write.frontends.iter().filter_map(|change| change.to.as_ref());
-    written
-        .filter_map(|written| written.spec.affinity)
-        .map(|affinity| affinity.timeout)
+    );
 }
 
 /// The table that elements are written to, with the step that makes it.
@@ -200,10 +163,8 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
         return Target {
             slot: table.slot,
             parameters: table.parameters.clone(),
-            creation: None,
+            creation: Vec::new(),
             is_hooked: table.is_hooked,
-            has_affinity: table.has_affinity,
-            timeouts: table.timeouts.clone(),
         };
     }
     let parameters = state.parameters(family);
@@ -235,10 +196,8 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
     Target {
         slot,
         parameters,
-        creation: Some(creation),
+        creation: vec![creation],
         is_hooked,
-        has_affinity: false,
-        timeouts: Default::default(),
     }
 }
 

@@ -1,14 +1,13 @@
 //! The step that deletes stale UDP flows: one for each family, after the writes that make flows stale.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use kernlink_engine::data_path::BuilderOf;
-use kernlink_engine::{StaleFlows, Subject};
 use kernlink_host::flows::Reading;
 use kernlink_iptables_restore::{Condition, Mask, Match, Network, PortRange, Rule};
-use kernlink_services::{Family, ObjectName};
+use kernlink_services::Family;
 
+use super::services::steps_of;
 use crate::chains::FixedChain;
 use crate::key::Key;
 use crate::order::Phase;
@@ -17,45 +16,23 @@ use crate::state::State;
 
 type Need = kernlink_engine::plan::Need<Key>;
 
-/// The writes of a plan in one family.
-#[derive(Default)]
-pub(super) struct Written {
-    pub(super) services: BTreeMap<ObjectName, Need>,
-    /// The rules of an earlier process that are removed, and the step.
-    withdrawn: Vec<(Vec<RuleKey>, Need)>,
-}
-
-impl Written {
-    /// Adds the rules of an earlier process that a step removes.
-    pub(super) fn add_withdrawn(&mut self, rules: Vec<RuleKey>, step: &Need) {
-        if !rules.is_empty() {
-            self.withdrawn.push((rules, step.clone()));
-        }
-    }
-}
+/// The rules of an earlier process that are removed, and the steps.
+pub(super) type Withdrawn = Vec<(Vec<RuleKey>, Need)>;
 
 /// Adds the step for the stale flows of a family.
 pub(super) fn plan_flows(
     state: &State,
     family: Family,
-    written: Written,
+    withdrawn: Withdrawn,
     builder: &mut BuilderOf<'_, State>,
 ) {
     if state.flows.tracked.reading() == Reading::Unsupported {
         return;
     }
-    let mut stale = StaleFlows::default();
-    stale.stale(state.flows.tracked.stale(family));
-    for (address, service) in &state.flows.changed {
-        // A frontend whose rules are in the kernel already was compared by the first listing.
-        if Family::of(address.ip()) == family
-            && let Some(step) = written.services.get(service)
-        {
-            let subject = Subject::Service(service.clone());
-            stale.change([*address], Some(&subject), step.clone());
-        }
-    }
-    for (rules, step) in written.withdrawn {
+    let mut stale = state
+        .flows
+        .stale(family, |service| steps_of(builder, family, service));
+    for (rules, step) in withdrawn {
         let withdrawn = rules.iter().flat_map(|rule| destinations_of(state, family, rule));
         stale.change(withdrawn, None, step);
     }

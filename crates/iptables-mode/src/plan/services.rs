@@ -11,12 +11,13 @@ use kernlink_engine::plan::{Needs, Subject};
 use kernlink_iptables_restore::{ChainName, Edit, Table};
 use kernlink_services::{Family, ObjectName};
 
-use super::flows::Written;
+use super::flows::Withdrawn;
 use super::replaced::{Replaced, take_replaced};
 use super::{Fixed, Need};
 use crate::key::Key;
 use crate::order::{FILTER_FIRST, NAT_FIRST, Phase};
 use crate::port_chain::service_of;
+use crate::rule_key::RuleKey;
 use crate::state::State;
 use crate::touched::Touched;
 use crate::write::{Part, Writer};
@@ -24,22 +25,22 @@ use crate::write::{Part, Writer};
 /// The fewest Services whose chains are compared by a thread of their own; it takes longer to start one than to compare fewer.
 const FEWEST_SERVICES: NonZeroUsize = NonZeroUsize::new(200).unwrap();
 
-/// Adds the steps of a family for Services. Returns those that write.
+/// Adds the steps of a family for Services. Returns what they withdraw.
 pub(super) fn plan_services(
     state: &State,
     family: Family,
     fixed: &Fixed,
     builder: &mut BuilderOf<'_, State>,
     touched: &mut BTreeMap<Key, Vec<Touched>>,
-) -> Written {
+) -> Withdrawn {
     let mut parts: HashMap<Subject, Part<'_>, RandomState> = HashMap::default();
-    let mut withdrawn: Vec<(Subject, ChainName)> = Vec::new();
+    let mut unused: Vec<(Subject, ChainName)> = Vec::new();
     for difference in state.chains[family.index()].unsorted_differences() {
         if difference.desired.is_none() {
             if difference.observed.is_none() {
                 continue;
             }
-            withdrawn.push((difference.subject.clone(), *difference.key));
+            unused.push((difference.subject.clone(), *difference.key));
         }
         let part = parts.entry(difference.subject.clone()).or_default();
         part.chains.push(difference);
@@ -65,7 +66,7 @@ pub(super) fn plan_services(
     let mut parts: Vec<(Subject, Part)> = parts.into_iter().collect();
     parts.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut leftovers = None;
-    let mut written = Written::default();
+    let mut all_withdrawn = Withdrawn::new();
     let (phase, service_needs) = fixed.of_services();
     // Chains that are emptied without knowing their rules are filled by the same input.
     let is_served_by_another = state.has_interim_rules(family) && !fixed.is_blind;
@@ -92,11 +93,9 @@ pub(super) fn plan_services(
         let key = write.key.clone();
         touched.insert(key.clone(), changes);
         let needs = Needs::all(service_needs.iter().cloned());
-        let need = builder.push(phase, key, Subject::Service(name.clone()), write, needs);
-        written.add_withdrawn(withdrawn, &need);
-        written.services.insert(name, need);
+        let need = builder.push(phase, key, Subject::Service(name), write, needs);
+        add(&mut all_withdrawn, withdrawn, &need);
     }
-    let mut replaced: HashMap<ObjectName, Need> = HashMap::new();
     for Replaced {
         service: name,
         mut part,
@@ -109,20 +108,11 @@ pub(super) fn plan_services(
             continue;
         };
         touched.insert(key.clone(), changes);
-        let owners = owners.into_iter().map(|owner| {
-            let written = written.services.get(&owner).cloned();
-            written.unwrap_or(Need::Waiting(Key::Service(family, owner)))
-        });
+        let owners = owners.into_iter();
+        let owners = owners.flat_map(|owner| builder.after(&Key::Service(family, owner), false));
         let needs = Needs::all(service_needs.iter().cloned().chain(owners));
-        let need = builder.push(phase, key, Subject::Service(name.clone()), write, needs);
-        written.add_withdrawn(withdrawn, &need);
-        replaced.insert(name, need);
-    }
-    for (name, need) in &replaced {
-        written
-            .services
-            .entry(name.clone())
-            .or_insert_with(|| need.clone());
+        let need = builder.push(phase, key, Subject::Service(name), write, needs);
+        add(&mut all_withdrawn, withdrawn, &need);
     }
     let leftovers = leftovers.and_then(|mut part| {
         let withdrawn = std::mem::take(&mut part.withdrawn);
@@ -138,16 +128,19 @@ pub(super) fn plan_services(
     if let Some((withdrawn, write, changes)) = leftovers {
         // Present Services are served by the previous rules until their own ones are written.
         let unwritten = unwritten(state, family, touched, builder);
+        let written: Vec<Need> = written(family, touched)
+            .flat_map(|name| steps_of(builder, family, name))
+            .collect();
         let key = write.key.clone();
         touched.insert(key.clone(), changes);
-        let needs = fixed.needs.iter().chain(written.services.values()).cloned();
+        let needs = fixed.needs.iter().cloned().chain(written);
         let needs = Needs::all(needs.chain(unwritten));
         let need = builder.push(Phase::Leftovers, key, Subject::DataPath, write, needs);
-        written.add_withdrawn(withdrawn, &need);
+        add(&mut all_withdrawn, withdrawn, &need);
         leftover_needs.push(need);
     }
-    withdrawn.sort();
-    for (subject, name) in withdrawn {
+    unused.sort();
+    for (subject, name) in unused {
         let key = Key::Chain(family, name);
         let mut writer = Writer::new(family);
         writer.edit(Table::Nat, Edit::delete_chain(name));
@@ -156,10 +149,11 @@ pub(super) fn plan_services(
             // The kernel refuses to delete a chain that another one jumps to. So it may be passed to the tool together with the step that
             // ends its use, and is not tried before.
             Subject::Service(name) => {
-                let writes = written.services.get(name);
+                let [service, replaced] = Key::of_service(family, name);
+                let writes = builder.steps_of(&service).into_iter();
                 let waits = writes.filter(|need| matches!(need, Need::Waiting(_)));
-                let replaced = replaced.get(name);
-                fixed.needs.iter().chain(waits).chain(replaced).cloned().collect()
+                let needs = fixed.needs.iter().cloned().chain(waits);
+                needs.chain(builder.steps_of(&replaced)).collect()
             }
             _ => leftover_needs.clone(),
         };
@@ -167,7 +161,37 @@ pub(super) fn plan_services(
         let write = writer.finish(key.clone(), FILTER_FIRST);
         builder.push(deletions, key, subject, write, needs);
     }
-    written
+    all_withdrawn
+}
+
+/// Adds rules that a step withdraws.
+fn add(all: &mut Withdrawn, rules: Vec<RuleKey>, step: &Need) {
+    if !rules.is_empty() {
+        all.push((rules, step.clone()));
+    }
+}
+
+/// The steps that write a Service; without any, that which removes its rules after those of others were written.
+pub(super) fn steps_of(builder: &BuilderOf<'_, State>, family: Family, service: &ObjectName) -> Vec<Need> {
+    let [service, replaced] = Key::of_service(family, service);
+    let steps = builder.steps_of(&service);
+    if steps.is_empty() {
+        return builder.steps_of(&replaced);
+    }
+    steps
+}
+
+/// The Services of a family that steps of this plan write.
+fn written(family: Family, touched: &BTreeMap<Key, Vec<Touched>>) -> impl Iterator<Item = &ObjectName> {
+    let services = touched.keys().filter_map(move |key| match key {
+        Key::Service(of, name) if *of == family => Some(name),
+        Key::Replaced(of, name) if *of == family => {
+            let is_written = touched.contains_key(&Key::Service(family, name.clone()));
+            (!is_written).then_some(name)
+        }
+        _ => None,
+    });
+    services
 }
 
 /// The Services whose last operation failed and that no step of this plan writes.

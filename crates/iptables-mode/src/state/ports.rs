@@ -9,15 +9,15 @@ use kernlink_base::parallel;
 use kernlink_engine::DataPath;
 use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
+use kernlink_host::flows;
 use kernlink_iptables_restore::ChainName;
 use kernlink_services::{
-    Changes, Event, Family, Frontend, NodeFacts, ObjectName, ServicePort, ServicePortId, Services,
+    Changes, Event, Family, Frontend, NodeFacts, ObjectName, Protocol, ServicePort, ServicePortId, Services,
 };
 
 use super::State;
 use crate::chains::FixedChain;
 use crate::compile::{Inputs, compile};
-use crate::flows;
 use crate::key::Key;
 use crate::port_chain::PortChain;
 use crate::rule_key::{RuleKey, rule_text};
@@ -160,7 +160,7 @@ impl State {
         };
         let compiled = compile(port, services.owned_frontends(id), &inputs);
         let rules = compiled.rules.iter();
-        let flows = flows::endpoints(port);
+        let flows = udp_endpoints(port);
         CompiledPort {
             objects: PortObjects {
                 family: Some(family),
@@ -257,4 +257,12 @@ impl State {
         destinations.dedup();
         destinations.into()
     }
+}
+
+/// The endpoints that flows of a UDP service port may have. `None` for other protocols.
+fn udp_endpoints(port: &ServicePort) -> Option<Arc<[SocketAddr]>> {
+    let chosen = port.endpoints.cluster.iter().chain(&port.endpoints.local);
+    let endpoints =
+        || flows::endpoints(chosen.map(|endpoint| SocketAddr::new(endpoint.address, endpoint.port)));
+    (port.key.name.protocol == Protocol::Udp).then(endpoints)
 }

@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kernlink_services::{Changes, Event, Family, FrontendKey, Protocol, Reason, ServicePortId, Services};
+use kernlink_host::flows;
+use kernlink_services::{Event, Family, FrontendKey, Protocol, Reason, ServicePortId, Services};
 
 use super::State;
 use super::family::{CurrentTable, FamilyState, FoundTable, OldTable};
 use crate::class::MOST_ENDPOINTS;
-use crate::content::Affinities;
-use crate::flows;
 use crate::item::Shared;
 use crate::operation::Observed;
 use crate::port::{FrontendSpec, PortSpec};
@@ -19,33 +18,18 @@ use crate::rules::Parameters;
 const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
 
 impl State {
-    /// Brings the desired elements up to date with changes of the Services. Returns new events.
-    pub(crate) fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
-        if changes.node {
-            self.node = services.node_facts().clone();
-        }
-        if std::mem::take(&mut self.is_outdated) {
-            let mut ids: Vec<ServicePortId> = services.ports().map(|(id, _)| id).collect();
-            ids.extend(&changes.ports);
-            for id in ids {
-                self.compile_port(services, id);
-            }
-        } else {
-            for id in &changes.ports {
-                self.compile_port(services, *id);
-            }
-        }
+    /// Decides for each family which table it uses, after the desired elements are known.
+    pub(crate) fn settle_tables(&mut self) {
         for family in Family::ALL {
             let parameters = self.parameters(family);
             let state = self.family_mut(family);
             state.settle_table(&parameters);
             state.adopt();
         }
-        self.flows.compare_observed();
-        self.events.take()
     }
 
-    fn compile_port(&mut self, services: &Services, id: ServicePortId) {
+    /// Brings the desired elements of a service port up to date.
+    pub(crate) fn compile_port(&mut self, services: &Services, id: ServicePortId) {
         let index = id.index();
         if self.ports.len() <= index {
             self.ports.resize(index + 1, None);
@@ -127,7 +111,7 @@ impl State {
         let Some(service) = now.or(before).map(|spec| spec.service.clone()) else {
             return;
         };
-        let endpoints = now.map_or_else(|| Arc::new([]) as Arc<[SocketAddr]>, flows::endpoints);
+        let endpoints = now.map_or_else(|| Arc::new([]) as Arc<[SocketAddr]>, udp_endpoints);
         self.flows
             .replace(id, &service, &before_addresses, &now_addresses, &endpoints);
     }
@@ -182,12 +166,6 @@ impl FamilyState {
         }
         if let Some(affinity) = before.affinity {
             self.used_pools.remove(&affinity.pool);
-            if let Some(count) = self.timeouts.get_mut(&affinity.timeout) {
-                *count -= 1;
-                if *count == 0 {
-                    self.timeouts.remove(&affinity.timeout);
-                }
-            }
         }
         self.count(before, |total, number| *total = total.saturating_sub(number));
     }
@@ -218,7 +196,6 @@ impl FamilyState {
         }
         if let Some(affinity) = now.affinity {
             self.used_pools.insert(affinity.pool);
-            *self.timeouts.entry(affinity.timeout).or_default() += 1;
         }
         self.count(now, |total, number| *total += number);
     }
@@ -302,27 +279,30 @@ impl FamilyState {
 
     fn settle_found(&mut self, found: FoundTable, parameters: &Parameters) {
         let table = found.slot.table(self.family);
-        let affinities = found
-            .content
-            .compare(&table, parameters)
-            .filter(|_| self.is_served);
-        match affinities {
-            Some(Affinities { has_rules, timeouts }) if found.is_hooked && self.table.is_none() => {
-                self.table = Some(CurrentTable {
-                    slot: found.slot,
-                    parameters: parameters.clone(),
-                    is_hooked: true,
-                    is_own: found.is_own,
-                    is_owned: found.is_owned,
-                    is_ownerless: found.is_ownerless,
-                    timeouts,
-                    has_affinity: has_rules,
-                });
-            }
-            _ => self.old.push(OldTable {
+        let is_usable = self.is_served
+            && found.is_hooked
+            && self.table.is_none()
+            && found.content.is_desired(&table, parameters);
+        if is_usable {
+            self.table = Some(CurrentTable {
+                slot: found.slot,
+                parameters: parameters.clone(),
+                is_hooked: true,
+                is_own: found.is_own,
+                is_owned: found.is_owned,
+                is_ownerless: found.is_ownerless,
+            });
+        } else {
+            self.old.push(OldTable {
                 key: table,
                 is_hooked: found.is_hooked,
-            }),
+            });
         }
     }
+}
+
+/// The endpoints that flows of a UDP service port may have.
+fn udp_endpoints(port: &PortSpec) -> Arc<[SocketAddr]> {
+    let chosen = port.cluster.iter().chain(&port.local);
+    flows::endpoints(chosen.map(|endpoint| SocketAddr::new(endpoint.address, endpoint.port)))
 }

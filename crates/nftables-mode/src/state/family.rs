@@ -41,8 +41,6 @@ pub(crate) struct FamilyState {
     pub(crate) is_table_changed: bool,
     /// Whether the next sync reads the whole kernel.
     pub(crate) needs_listing: bool,
-    /// The number of service ports with each timeout of session affinity, in seconds.
-    pub(crate) timeouts: BTreeMap<u32, usize>,
     /// The frontends.
     pub(super) entries: HashMap<FrontendKey, Entry, RandomState>,
     /// The ports of each Service.
@@ -90,10 +88,6 @@ pub(crate) struct CurrentTable {
     pub(crate) is_owned: bool,
     /// Whether the kernel has owners, and it has none.
     pub(crate) is_ownerless: bool,
-    /// The timeouts of session affinity that it has rules for.
-    pub(crate) timeouts: BTreeSet<u32>,
-    /// Whether it has the rules that all timeouts have in common.
-    pub(crate) has_affinity: bool,
 }
 
 /// A table that is to be deleted.
@@ -123,7 +117,7 @@ pub(super) struct Entry {
 }
 
 impl FamilyState {
-    pub(super) fn new(family: Family) -> Self {
+    pub(crate) fn new(family: Family) -> Self {
         Self {
             family,
             is_served: false,
@@ -135,7 +129,6 @@ impl FamilyState {
             is_table_dirty: true,
             is_table_changed: false,
             needs_listing: false,
-            timeouts: BTreeMap::new(),
             entries: HashMap::default(),
             services: NameMap::default(),
             withdrawn: NameMap::default(),
@@ -157,7 +150,7 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn clear_dirty(&mut self) {
+    pub(crate) fn clear_dirty(&mut self) {
         self.is_all_dirty = false;
         self.is_shared_dirty = false;
         self.is_table_dirty = false;
@@ -171,7 +164,7 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn set_frontend_dirty(&mut self, key: &FrontendKey) {
+    pub(crate) fn set_frontend_dirty(&mut self, key: &FrontendKey) {
         match self.service_of(key) {
             Some(service) => _ = self.dirty.insert(service),
             None => _ = self.dirty_leftovers.insert(*key),
@@ -195,7 +188,7 @@ impl FamilyState {
         self.services.keys()
     }
 
-    pub(super) fn serves(&self, key: &FrontendKey, service: &ObjectName) -> bool {
+    pub(crate) fn serves(&self, key: &FrontendKey, service: &ObjectName) -> bool {
         let is_hooked = self.table.as_ref().is_some_and(|table| table.is_hooked);
         let Some(entry) = self.entries.get(key).filter(|_| is_hooked) else {
             return false;
@@ -527,7 +520,7 @@ impl FamilyState {
     }
 
     /// Records that a write was done.
-    pub(super) fn record(&mut self, write: &Write) {
+    pub(crate) fn record(&mut self, write: &Write) {
         self.failed.remove(&write.key);
         for change in &write.frontends {
             let last = match self.entries.get_mut(&change.key) {
@@ -559,7 +552,7 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn record_failure(&mut self, write: &Arc<Write>, now: Option<Instant>) {
+    pub(crate) fn record_failure(&mut self, write: &Arc<Write>, now: Option<Instant>) {
         self.failed.insert(write.key.clone(), Arc::clone(write));
         if self.table.as_ref().is_some_and(|table| !table.is_hooked) {
             self.held_since = self.held_since.or(now);

@@ -3,8 +3,6 @@
 mod flows;
 mod rules;
 
-use std::collections::BTreeMap;
-
 use kernlink_engine::Subject;
 use kernlink_engine::data_path::BuilderOf;
 use kernlink_engine::plan::Needs;
@@ -12,13 +10,12 @@ use kernlink_iptables_restore::{Edit, Restore, Table};
 use kernlink_services::Family;
 
 use self::flows::plan_flows;
-use self::rules::{Opened, Written, plan_rules};
+use self::rules::{Written, plan_rules};
 use super::chains::PortalChain;
 use super::key::Key;
 use super::operation::{Operation, Write};
 use super::order::Phase;
 use super::state::{PresentRules, State};
-use crate::proxy::ListenerKey;
 
 type Need = kernlink_engine::plan::Need<Key>;
 type Builder<'a> = BuilderOf<'a, State>;
@@ -27,30 +24,23 @@ type Builder<'a> = BuilderOf<'a, State>;
 pub(super) fn plan(state: &mut State, builder: &mut Builder<'_>) {
     state.find_stale_flows();
     let state = &*state;
-    let listeners = plan_listeners(state, builder);
-    let claims = plan_claims(state, builder);
+    plan_listeners(state, builder);
+    plan_claims(state, builder);
     let mut written: [Written; 2] = Default::default();
     for &family in &state.managed {
         if !state.chains[family.index()].is_readable {
             continue;
         }
-        let mut chains = BTreeMap::new();
         for table in [Table::Filter, Table::Nat] {
-            chains.extend(plan_chains(state, family, table, builder).map(|need| (table, need)));
+            plan_chains(state, family, table, builder);
         }
-        let opened = Opened {
-            listeners: &listeners,
-            claims: &claims,
-            chains: &chains,
-        };
-        written[family.index()] = plan_rules(state, family, &opened, builder);
+        written[family.index()] = plan_rules(state, family, builder);
         plan_flows(state, family, &written[family.index()], builder);
     }
     plan_closing(state, builder, &written);
 }
 
-fn plan_listeners(state: &State, builder: &mut Builder<'_>) -> BTreeMap<ListenerKey, Need> {
-    let mut needs = BTreeMap::new();
+fn plan_listeners(state: &State, builder: &mut Builder<'_>) {
     for difference in state.listeners.differences() {
         let Some(desired) = difference.desired else {
             continue;
@@ -64,57 +54,38 @@ fn plan_listeners(state: &State, builder: &mut Builder<'_>) -> BTreeMap<Listener
             portal: desired.portal.clone(),
             serving: desired.serving.clone(),
         };
-        let need = builder.push(
+        builder.push(
             Phase::Listeners,
             Key::Listener(key),
             difference.subject,
             operation,
             Needs::none(),
         );
-        needs.insert(key, need);
     }
-    needs
 }
 
-fn plan_claims(state: &State, builder: &mut Builder<'_>) -> BTreeMap<ListenerKey, Need> {
-    let mut needs = BTreeMap::new();
+fn plan_claims(state: &State, builder: &mut Builder<'_>) {
     for difference in state.claims.differences() {
         if difference.desired.is_some() && difference.observed.is_none() {
             let key = *difference.key;
             let operation = Operation::Claim(key);
-            let need = builder.push(
+            builder.push(
                 Phase::Claims,
                 Key::Claim(key),
                 difference.subject,
                 operation,
                 Needs::none(),
             );
-            needs.insert(key, need);
         }
     }
-    needs
 }
 
-/// Creates the missing chains and jumps of a table. Returns what rules in these chains need.
-fn plan_chains(state: &State, family: Family, table: Table, builder: &mut Builder<'_>) -> Option<Need> {
-    let observed = &state.chains[family.index()];
-    let of_table = || {
-        PortalChain::ALL
-            .into_iter()
-            .filter(|chain| chain.table() == table)
-    };
-    let chains: Vec<PortalChain> = of_table()
-        .filter(|chain| !observed.present.contains(chain) || observed.unreadable.contains(chain))
-        .collect();
-    let jumps: Vec<PortalChain> = of_table()
-        .filter(|chain| !observed.jumps.contains(chain))
-        .collect();
-    if chains.is_empty() && jumps.is_empty() {
-        return None;
-    }
+/// Creates the missing chains and jumps of a table.
+fn plan_chains(state: &State, family: Family, table: Table, builder: &mut Builder<'_>) {
+    let [chains, jumps] = missing_chains(state, family, table);
     let key = Key::Chains(family, table);
-    if !state.dirty_chains.contains(&(family, table)) {
-        return Some(Need::Waiting(key));
+    if (chains.is_empty() && jumps.is_empty()) || !state.dirty_chains.contains(&(family, table)) {
+        return;
     }
     let mut restore = Restore::new(family);
     let edits = restore.table_mut(table);
@@ -128,8 +99,20 @@ fn plan_chains(state: &State, family: Family, table: Table, builder: &mut Builde
         chains,
         jumps,
     };
-    let need = builder.push(Phase::Chains, key, Subject::DataPath, write, Needs::none());
-    Some(need)
+    builder.push(Phase::Chains, key, Subject::DataPath, write, Needs::none());
+}
+
+/// The chains of a table that do not exist or cannot be read, and those without a jump to them.
+fn missing_chains(state: &State, family: Family, table: Table) -> [Vec<PortalChain>; 2] {
+    let observed = &state.chains[family.index()];
+    let of_table = || {
+        let all = PortalChain::ALL.into_iter();
+        all.filter(|chain| chain.table() == table)
+    };
+    let chains =
+        of_table().filter(|chain| !observed.present.contains(chain) || observed.unreadable.contains(chain));
+    let jumps = of_table().filter(|chain| !observed.jumps.contains(chain));
+    [chains.collect(), jumps.collect()]
 }
 
 /// Closes what is no longer desired, after the rules that lead to it. It is not known which do if the tables cannot be read.

@@ -8,7 +8,7 @@ use kernlink_engine::plan::Needs;
 use kernlink_iptables_restore::{Edit, Restore, Rule, Table};
 use kernlink_services::Family;
 
-use super::{Builder, Need};
+use super::{Builder, Need, missing_chains};
 use crate::data_path::chains::PortalChain;
 use crate::data_path::key::{Key, Part, RulesKey};
 use crate::data_path::operation::Write;
@@ -16,13 +16,6 @@ use crate::data_path::order::Phase;
 use crate::data_path::rules::key_of;
 use crate::data_path::state::{ChainRule, DesiredRules, PresentRules, State};
 use crate::proxy::{ListenerKey, Transport};
-
-/// What steps of this plan open or create.
-pub(super) struct Opened<'a> {
-    pub(super) listeners: &'a BTreeMap<ListenerKey, Need>,
-    pub(super) claims: &'a BTreeMap<ListenerKey, Need>,
-    pub(super) chains: &'a BTreeMap<Table, Need>,
-}
 
 /// The steps that write rules.
 #[derive(Default)]
@@ -45,17 +38,16 @@ struct Change<'a> {
 }
 
 /// Adds the steps for the rules of a family.
-pub(super) fn plan_rules(
-    state: &State,
-    family: Family,
-    opened: &Opened<'_>,
-    builder: &mut Builder<'_>,
-) -> Written {
+pub(super) fn plan_rules(state: &State, family: Family, builder: &mut Builder<'_>) -> Written {
+    let is_complete = |table: Table| missing_chains(state, family, table).iter().all(Vec::is_empty);
+    let complete = [Table::Filter, Table::Nat].map(|table| (table, is_complete(table)));
     let mut changes = changes(state, family);
     changes.sort_by_cached_key(Change::order);
     let mut written = Written::default();
     for change in changes {
-        let needs = change.needs(state, opened, &written);
+        let table = change.key.part.table();
+        let mut needs = builder.after(&Key::Chains(family, table), complete.contains(&(table, true)));
+        needs.extend(change.needs(state, &written, builder));
         let phase = if change.added.is_empty() {
             Phase::Deletions
         } else {
@@ -138,22 +130,16 @@ impl Change<'_> {
         (rank, self.key.part, place, self.key)
     }
 
-    fn needs(&self, state: &State, opened: &Opened<'_>, written: &Written) -> Vec<Need> {
-        let mut needs: Vec<Need> = opened
-            .chains
-            .get(&self.key.part.table())
-            .cloned()
-            .into_iter()
-            .collect();
+    /// What the step needs besides the chains.
+    fn needs(&self, state: &State, written: &Written, builder: &Builder<'_>) -> Vec<Need> {
+        let mut needs = Vec::new();
         if let Some(desired) = self.desired.filter(|_| !self.added.is_empty()) {
             let listener = desired.listener;
             if !state.listeners.is_observed(&listener) {
-                let waiting = || Need::Waiting(Key::Listener(listener));
-                needs.push(opened.listeners.get(&listener).cloned().unwrap_or_else(waiting));
+                needs.extend(builder.after(&Key::Listener(listener), false));
             }
             if let Some(claim) = desired.claim.filter(|claim| !state.claims.is_observed(claim)) {
-                let waiting = || Need::Waiting(Key::Claim(claim));
-                needs.push(opened.claims.get(&claim).cloned().unwrap_or_else(waiting));
+                needs.extend(builder.after(&Key::Claim(claim), false));
             }
             return needs;
         }
