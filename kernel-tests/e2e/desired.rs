@@ -114,7 +114,9 @@ pub(crate) fn nftables_tables() -> State {
     let mut client = Client::open().unwrap();
     // Changes interrupt a listing.
     let mut ruleset = wait::until(|| client.ruleset());
-    ruleset.tables.retain(|contents| TABLES.contains(&&*contents.table.key.name));
+    ruleset
+        .tables
+        .retain(|contents| TABLES.contains(&&*contents.table.key.name));
     for contents in &mut ruleset.tables {
         contents.table.flags = TableFlags::empty();
         contents.sets.iter_mut().for_each(|set| {
@@ -124,7 +126,13 @@ pub(crate) fn nftables_tables() -> State {
         });
     }
     let text = Commands::new(&ruleset.operations())
-        .with_sets(ruleset.tables.iter().flat_map(|contents| &contents.sets).map(|set| set.set.clone()))
+        .with_sets(
+            ruleset
+                .tables
+                .iter()
+                .flat_map(|contents| &contents.sets)
+                .map(|set| set.set.clone()),
+        )
         .to_string();
     commands(&text.replace(&format!(" {} ", TABLES[1]), &format!(" {} ", TABLES[0])))
 }
@@ -141,7 +149,9 @@ fn commands(text: &str) -> State {
                 let elements = rest.strip_suffix(" }").unwrap().split(", ");
                 elements.for_each(|element| add(format!("{family} {table} {set}"), element));
             }
-            ["add", "rule", family, table, chain, ..] => add(format!("rules of {family} {table} {chain}"), line),
+            ["add", "rule", family, table, chain, ..] => {
+                add(format!("rules of {family} {table} {chain}"), line)
+            }
             ["add", _, family, table, ..] => add(format!("{family} {table}"), line),
             _ => panic!("{line}"),
         }

@@ -43,7 +43,13 @@ fn number(variable: &str, default: usize) -> usize {
 
 /// The address that the change with this number adds.
 fn changed_address(number: usize) -> String {
-    format!("{}.{}.{}.{}", CHANGED[0], CHANGED[1], number / 250, 1 + number % 250)
+    format!(
+        "{}.{}.{}.{}",
+        CHANGED[0],
+        CHANGED[1],
+        number / 250,
+        1 + number % 250
+    )
 }
 
 /// The milliseconds from one time to another, negative if that was before.
@@ -348,7 +354,10 @@ fn figures() {
         })
         .collect();
     cluster.requests().create_all(&objects);
-    println!("{services} Services with {ENDPOINTS} endpoints each, {} mode", Mode::requested().name());
+    println!(
+        "{services} Services with {ENDPOINTS} endpoints each, {} mode",
+        Mode::requested().name()
+    );
     let mut figures = Figures {
         kubeconfig: cluster.kubeconfig(),
         cluster,

@@ -413,7 +413,10 @@ mod tests {
             ("vm test --time-limit 0", "--time-limit"),
             ("vm test --repeat 0", "--repeat"),
             ("e2e --mode userspace", "unknown mode `userspace`"),
-            ("e2e --mode ipvs --kube-proxy f", "nftables and iptables are valid"),
+            (
+                "e2e --mode ipvs --kube-proxy f",
+                "nftables and iptables are valid",
+            ),
             ("test --mode ipvs", "options of `e2e` only"),
             ("image", "image: missing folder"),
             ("nft-suite", "nft-suite: missing folder"),

@@ -111,11 +111,7 @@ mod tests {
     use super::*;
 
     fn with_map(fake: &mut Fake, table: &TableKey, map: &str, has_element: bool) {
-        let set = Set::map(
-            table.set(map),
-            &[DataType::Ipv4Address],
-            &[DataType::Service],
-        );
+        let set = Set::map(table.set(map), &[DataType::Ipv4Address], &[DataType::Service]);
         let element = Element::new(Value::from([10, 96, 0, 1])).with_value(Value::from([0, 1]));
         let elements = Elements::new(set.key.clone(), has_element.then_some(element));
         let mut operations = vec![Operation::add(Table::new(table.clone())), Operation::add(set)];
@@ -132,15 +128,28 @@ mod tests {
     fn the_tables_are_deleted_when_kube_proxy_serves_and_not_before() {
         let mut fake = Fake::new();
         for slot in Slot::ALL {
-            with_map(&mut fake, &slot.table(Family::Ipv4), "frontends", slot == Slot::First);
+            with_map(
+                &mut fake,
+                &slot.table(Family::Ipv4),
+                "frontends",
+                slot == Slot::First,
+            );
         }
         // Without frontends: it serves no Service.
         with_map(&mut fake, &Slot::First.table(Family::Ipv6), "frontends", false);
-        with_map(&mut fake, &TableKey::new(Family::Ipv4, "other"), "frontends", true);
+        with_map(
+            &mut fake,
+            &TableKey::new(Family::Ipv4, "other"),
+            "frontends",
+            true,
+        );
         let kube_proxy = TableKey::new(Family::Ipv4, KUBE_PROXY_TABLE);
         with_map(&mut fake, &kube_proxy, KUBE_PROXY_FRONTENDS, false);
         let early = HandBack::plan(&mut fake);
-        assert_eq!(early.to_string(), "nft -f - <<END\ndelete table ip6 kernlink\nEND\n");
+        assert_eq!(
+            early.to_string(),
+            "nft -f - <<END\ndelete table ip6 kernlink\nEND\n"
+        );
         assert_eq!(
             early.problems,
             ["kernlink", "kernlink-2"].map(|name| format!(
