@@ -396,6 +396,7 @@ mod tests {
         burst: 4,
         reserved: 2,
         pause_after: Duration::from_secs(20),
+        urgent_pause_after: Duration::from_secs(30),
     };
 
     /// A schedule with a pace, after its first sync at `start`, which wrote nothing.
@@ -432,21 +433,60 @@ mod tests {
             schedule.on_urgent_change(start);
             write(&mut schedule, start);
         }
-        // All are used: one in each interval.
-        schedule.on_urgent_change(start);
+        // All are used: urgent ones ten times in each interval, and others once.
+        schedule.on_change(start);
         assert_eq!(schedule.next(), Some(start + seconds(1)));
-        write(&mut schedule, start + seconds(1));
-        // Others wait until the reserved ones are there again.
-        schedule.on_change(start + seconds(1));
-        assert_eq!(schedule.next(), Some(start + seconds(4)));
+        schedule.on_urgent_change(start);
+        let tenth = start + Duration::from_millis(100);
+        assert_eq!(schedule.next(), Some(tenth));
+        write(&mut schedule, tenth);
+        schedule.on_change(tenth);
+        assert_eq!(schedule.next(), Some(tenth + seconds(1)));
+        write(&mut schedule, tenth + seconds(1));
         // After a rest everything is permitted again, and not more.
         let later = start + seconds(100);
         for _ in 0..4 {
             schedule.on_urgent_change(later);
             write(&mut schedule, later);
         }
-        schedule.on_urgent_change(later);
+        schedule.on_change(later);
         assert_eq!(schedule.next(), Some(later + seconds(1)));
+    }
+
+    #[test]
+    fn changes_that_do_not_end_are_written_once_in_each_interval() {
+        let start = Instant::now();
+        let mut schedule = paced(start);
+        let mut times = Vec::new();
+        let mut now = start;
+        while now < start + seconds(15) {
+            schedule.on_change(now);
+            now = schedule.next().unwrap();
+            write(&mut schedule, now);
+            times.push(now - start);
+        }
+        let expected = [0, 0].into_iter().chain(1..=15).map(seconds);
+        assert_eq!(times, expected.collect::<Vec<_>>());
+        // What must not wait has what is reserved.
+        schedule.on_urgent_change(now);
+        assert_eq!(schedule.next(), Some(now));
+    }
+
+    #[test]
+    fn without_a_shortest_interval_nothing_waits() {
+        let start = Instant::now();
+        let mut schedule = paced(start);
+        schedule.set_intervals(Intervals {
+            min: Duration::ZERO,
+            max: Duration::ZERO,
+        });
+        schedule.set_listing_time(seconds(3));
+        for millisecond in 0..60_000 {
+            let now = start + Duration::from_millis(millisecond);
+            schedule.on_change(now);
+            assert_eq!(schedule.next(), Some(now));
+            write(&mut schedule, now);
+        }
     }
 
     #[test]
@@ -462,29 +502,45 @@ mod tests {
         assert_eq!(schedule.next(), Some(start));
     }
 
-    #[test]
-    fn while_changes_do_not_end_there_is_a_pause_in_which_a_listing_ends() {
+    /// The times after the start at which changes were written that do not end for a minute.
+    fn times_of_endless(is_urgent: impl Fn(Duration) -> bool) -> Vec<Duration> {
         let start = Instant::now();
         let mut schedule = paced(start);
         schedule.set_listing_time(seconds(3));
         let mut times = Vec::new();
-        while times.last().is_none_or(|last| *last < start + seconds(60)) {
-            let now = schedule
-                .next()
-                .unwrap_or(start)
-                .max(times.last().copied().unwrap_or(start));
-            schedule.on_urgent_change(now);
-            let now = schedule.next().unwrap();
-            write(&mut schedule, now);
-            times.push(now);
+        let mut now = start;
+        while now < start + seconds(60) {
+            schedule.on_change(now);
+            if is_urgent(now - start) {
+                schedule.on_urgent_change(now);
+            }
+            if schedule.next().unwrap() <= now {
+                write(&mut schedule, now);
+                times.push(now - start);
+            }
+            now += Duration::from_millis(20);
         }
-        let pauses: Vec<Duration> = times
+        times
+    }
+
+    /// Between which times there was a pause of at least 3 seconds.
+    fn pauses(times: &[Duration]) -> Vec<[Duration; 2]> {
+        times
             .windows(2)
-            .map(|pair| pair[1] - pair[0])
-            .filter(|pause| *pause >= seconds(3))
-            .collect();
-        assert_eq!(pauses, [seconds(3); 2]);
+            .map(|pair| [pair[0], pair[1]])
+            .filter(|[from, to]| *to - *from >= seconds(3))
+            .collect()
+    }
+
+    #[test]
+    fn while_changes_do_not_end_there_is_a_pause_in_which_a_listing_ends() {
+        let times = times_of_endless(|_| false);
+        assert_eq!(
+            pauses(&times),
+            [[seconds(20), seconds(23)], [seconds(43), seconds(46)]]
+        );
         // An isolated change never waits.
+        let start = Instant::now();
         let mut schedule = paced(start);
         schedule.set_listing_time(seconds(3));
         for minute in 0..5 {
@@ -493,6 +549,32 @@ mod tests {
             assert_eq!(schedule.next(), Some(now));
             write(&mut schedule, now);
         }
+    }
+
+    #[test]
+    fn what_must_not_wait_does_not_wait_for_a_pause() {
+        // One in 7 seconds, in each of both pauses.
+        let is_urgent = |time: Duration| time.as_millis().is_multiple_of(7_000);
+        let times = times_of_endless(is_urgent);
+        for second in (0..60).step_by(7) {
+            assert!(times.contains(&seconds(second)), "{second}: {times:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_of_what_must_not_wait_waits_for_a_pause_every_half_minute() {
+        let times = times_of_endless(|_| true);
+        let pauses = pauses(&times);
+        let lengths: Vec<Duration> = pauses.iter().map(|[from, to]| *to - *from).collect();
+        assert_eq!(lengths, [seconds(3)], "{pauses:?}");
+        assert_eq!(pauses[0][0], seconds(30));
+        let spacings = times.windows(2).map(|pair| pair[1] - pair[0]);
+        let waited = spacings.filter(|spacing| *spacing > Duration::from_millis(100));
+        assert_eq!(
+            waited.count(),
+            1,
+            "apart from the pause each waits a tenth of a second"
+        );
     }
 
     #[test]

@@ -16,6 +16,9 @@ const BURST: u32 = 20;
 /// After so much time without a pause there is one, in which a listing of the tables by another program ends.
 const PAUSE_AFTER: Duration = Duration::from_secs(20);
 
+/// After so much time without a pause urgent changes wait for one too: a listing that takes a minute at most ends, whatever happens.
+const URGENT_PAUSE_AFTER: Duration = Duration::from_secs(30);
+
 /// The configuration of nftables mode. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -35,7 +38,8 @@ pub struct Config {
     /// The longest time between two readings of the whole kernel, for the embedder's schedule. Default: 30 seconds.
     pub sync_period: Duration,
     /// The shortest time between two transactions while changes do not end, for the embedder's schedule: each transaction makes every listing
-    /// of nf_tables in the network namespace begin again, of any table. 0 is no limit. Default: 1 second.
+    /// of nf_tables in the network namespace begin again, of any table. 0: every change is written at once, without a pause, so that listings
+    /// by other programs may never end. Default: 1 second.
     pub min_sync_period: Duration,
 }
 
@@ -66,14 +70,16 @@ impl Config {
         }
     }
 
-    /// The pace of transactions: a few follow each other at once, half of them only for removed endpoints and for Services that get their first
-    /// endpoint or lose their last one. While changes do not end, there is one in each `min_sync_period`.
+    /// The pace of transactions: a few follow each other at once, half of them only for urgent changes: removed endpoints, and Services that get
+    /// their first endpoint or lose their last one. While changes do not end, there is one in each `min_sync_period`, or ten if they are
+    /// urgent.
     #[must_use]
     pub fn pace(&self) -> Pace {
         Pace {
             burst: BURST,
             reserved: BURST / 2,
             pause_after: PAUSE_AFTER,
+            urgent_pause_after: URGENT_PAUSE_AFTER,
         }
     }
 

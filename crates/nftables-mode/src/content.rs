@@ -1,11 +1,11 @@
 //! The chains, rules and sets of a table, as they were read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use kernlink_nftables::{Chain, Expression, Policy, Rule, Set, SetFlags, TableKey};
 
 use crate::layout::SetName;
-use crate::rules::{Parameters, RENEWAL, Skeleton, renewal, timeout_of};
+use crate::rules::{Parameters, Skeleton};
 
 /// The chains, rules and sets of a table.
 #[derive(Clone, Debug, Default)]
@@ -17,36 +17,20 @@ pub(crate) struct Content {
     pub(crate) is_replaced: bool,
 }
 
-/// The rules of a table for session affinity.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Affinities {
-    /// Whether it has the rules that all timeouts have in common.
-    pub(crate) has_rules: bool,
-    pub(crate) timeouts: BTreeSet<u32>,
-}
-
 impl Content {
-    /// The rules for session affinity, if everything else is as it should be.
-    pub(crate) fn compare(&self, table: &TableKey, parameters: &Parameters) -> Option<Affinities> {
+    /// Whether everything is as it should be.
+    pub(crate) fn is_desired(&self, table: &TableKey, parameters: &Parameters) -> bool {
         if self.is_replaced {
-            return None;
+            return false;
         }
-        let skeleton = Skeleton::new(table, parameters);
-        let mut rules = by_chain(&self.rules);
-        let timeouts = self.timeouts(&rules, table, parameters)?;
-        rules.remove(RENEWAL);
-        let has_rules = self.chains.iter().any(|chain| *chain.key.name == *RENEWAL);
-        if !timeouts.is_empty() && !has_rules {
-            return None;
-        }
-        let parts = [&skeleton.inner, &skeleton.base, &skeleton.affinity];
-        let parts = parts.into_iter().take(if has_rules { 3 } else { 2 });
-        let mut chains: BTreeMap<&str, &Chain> = BTreeMap::new();
-        let mut expected: Vec<Rule> = Vec::new();
-        for part in parts {
-            chains.extend(part.chains.iter().map(|chain| (&*chain.key.name, chain)));
-            expected.extend(part.rules.iter().cloned());
-        }
+        let Skeleton { inner, base } = Skeleton::new(table, parameters);
+        let chains: BTreeMap<&str, &Chain> = [&inner, &base]
+            .into_iter()
+            .flat_map(|part| &part.chains)
+            .map(|chain| (&*chain.key.name, chain))
+            .collect();
+        let rules = by_chain(&self.rules);
+        let expected: Vec<Rule> = inner.rules.iter().chain(&base.rules).cloned().collect();
         let are_chains_equal = self.chains.len() == chains.len()
             && self.chains.iter().all(|chain| {
                 let known = chains.get(&*chain.key.name);
@@ -69,25 +53,7 @@ impl Content {
                 let name = SetName::named(&set.key.name);
                 name.is_some_and(|name| is_same_set(&name.set(table, parameters.family), set))
             });
-        (are_chains_equal && are_rules_equal && are_sets_equal).then_some(Affinities { has_rules, timeouts })
-    }
-
-    /// The timeouts for which there are rules. `None`: there is another rule in their chain.
-    fn timeouts(
-        &self,
-        rules: &HashMap<&str, Vec<&Rule>>,
-        table: &TableKey,
-        parameters: &Parameters,
-    ) -> Option<BTreeSet<u32>> {
-        let mut timeouts = BTreeSet::new();
-        for rule in rules.get(RENEWAL).into_iter().flatten() {
-            let timeout = timeout_of(rule)?;
-            let is_known = is_same_rule(rule, &renewal(table, parameters, timeout));
-            if !is_known || !timeouts.insert(timeout) {
-                return None;
-            }
-        }
-        Some(timeouts)
+        are_chains_equal && are_rules_equal && are_sets_equal
     }
 }
 

@@ -161,11 +161,7 @@ impl DataPath for State {
     fn set_dirty(&mut self, key: &Key) {
         match key {
             Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
-            Key::Table(family)
-            | Key::Owner(family)
-            | Key::Affinity(family, _)
-            | Key::Switch(family)
-            | Key::OldTable(family, _) => {
+            Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
                 self.family_mut(*family).is_table_dirty = true;
             }
             Key::Service(family, name) => _ = self.family_mut(*family).dirty.insert(name.clone()),
@@ -179,11 +175,9 @@ impl DataPath for State {
     fn is_dirty(&self, key: &Key) -> bool {
         match key {
             Key::Sysctl(name) => self.sysctls.is_dirty(name),
-            Key::Table(family)
-            | Key::Owner(family)
-            | Key::Affinity(family, _)
-            | Key::Switch(family)
-            | Key::OldTable(family, _) => self.family(*family).is_table_dirty,
+            Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
+                self.family(*family).is_table_dirty
+            }
             Key::Service(family, name) => {
                 let family = self.family(*family);
                 family.is_all_dirty || family.dirty.contains(name)

@@ -66,10 +66,15 @@ pub(crate) fn items(written: &Written, key: &FrontendKey, frontend: &FrontendSpe
         items.push(Item::new(SetName::ExternalFrontends, value.clone()));
     }
     let add = |items: &mut Vec<Item>, set, list: &mut dyn Iterator<Item = Endpoint>| {
-        items
-            .extend(list.enumerate().map(|(index, endpoint)| {
-                Item::new(set, indexed(&value, index)).with_value(endpoint.value())
-            }));
+        let has_affinity = matches!(set, SetName::AffinityEndpoints | SetName::ShortAffinityEndpoints);
+        items.extend(list.enumerate().map(|(index, endpoint)| {
+            let endpoint = if has_affinity {
+                Value::concat([Value::port(key.port), endpoint.value()])
+            } else {
+                endpoint.value()
+            };
+            Item::new(set, indexed(&value, index)).with_value(endpoint)
+        }));
     };
     add(
         &mut items,

@@ -106,7 +106,6 @@ impl Kernel {
                 let table = Table::new(slot.table(*family)).with_flags(owner_flags());
                 self.apply(&[TableOperation::add(table)])
             }
-            Operation::Affinity(affinity) => self.apply(&affinity.operations()),
             Operation::Switch(switch) => {
                 if let Some(clients) = switch.clients() {
                     self.copy_clients(&clients, &switch.slot.table(switch.parameters.family))?;

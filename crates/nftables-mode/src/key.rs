@@ -19,8 +19,6 @@ pub enum Key {
     Switch(Family),
     /// The ownership of the table of a family: no other program can change it while this one has it.
     Owner(Family),
-    /// The rules of a family for session affinity with a timeout in seconds.
-    Affinity(Family, u32),
     /// The elements of a Service in a family.
     Service(Family, ObjectName),
     /// The elements of a frontend that no Service has and that this process did not write.
@@ -44,7 +42,6 @@ impl Key {
             | Key::Service(family, _)
             | Key::Shared(family, _)
             | Key::Owner(family)
-            | Key::Affinity(family, _)
             | Key::OldTable(family, _)
             | Key::Flows(family) => Some(*family),
             Key::Frontend(key) => Some(key.family()),
@@ -60,7 +57,6 @@ impl Key {
             Key::Frontend(_) => ("withdrawn_frontend", false),
             Key::Shared(..) => ("withdrawn_element", false),
             Key::Owner(_) => ("owner", false),
-            Key::Affinity(..) => ("affinity_rules", false),
             Key::OldTable(..) => ("old_table", false),
             Key::Flows(_) => ("flows", false),
             Key::NodeAddresses => ("node_addresses", false),
@@ -83,12 +79,6 @@ impl fmt::Display for Key {
             Key::Frontend(key) => write!(f, "elements of frontend {key}"),
             Key::Shared(family, element) => write!(f, "{family} element {element}"),
             Key::Owner(family) => write!(f, "ownership of the {family} table"),
-            Key::Affinity(family, timeout) => {
-                write!(
-                    f,
-                    "{family} rules for session affinity with a timeout of {timeout} s"
-                )
-            }
             Key::OldTable(family, name) => write!(f, "{family} table {name}"),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
             Key::NodeAddresses => f.write_str("addresses of the node"),

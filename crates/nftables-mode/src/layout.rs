@@ -58,7 +58,7 @@ impl Slot {
 
 /// A set or map.
 ///
-/// No rule uses a field of a value as the key of another set, except for session affinity: `nft` aborts on such a rule, or prints it incompletely.
+/// No rule uses the first field of a value as the key of another set, or as the value of an element that it adds: `nft` aborts on such a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum SetName {
     /// Frontends with endpoints, and their class.
@@ -176,11 +176,13 @@ impl SetName {
         match self {
             // A number of 2 bytes in network byte order, which rules compare by `<`.
             SetName::Frontends | SetName::ShortCircuits => Set::map(key, &frontend, &[Service]),
-            SetName::Endpoints
-            | SetName::ShortEndpoints
-            | SetName::AffinityEndpoints
-            | SetName::ShortAffinityEndpoints => {
+            SetName::Endpoints | SetName::ShortEndpoints => {
                 Set::map(key, &[address, Protocol, Service, Mark], &endpoint)
+            }
+            // The first field, a port of the frontend, is not used by rules.
+            SetName::AffinityEndpoints | SetName::ShortAffinityEndpoints => {
+                let value = [Service, address, Service];
+                Set::map(key, &[address, Protocol, Service, Mark], &value)
             }
             SetName::ClusterIps => Set::new(key, &[address]),
             SetName::ExternalFrontends
@@ -191,7 +193,7 @@ impl SetName {
             SetName::RestrictedFrontends => Set::map(key, &frontend, &[Mark]),
             SetName::AllowedSources => Set::new(key, &[address, Protocol, Service, Mark, address]),
             SetName::AffinityPools => Set::map(key, &frontend, &[Mark, Mark]),
-            SetName::AffinityClients => Set::map(key, &[Mark, address], &endpoint)
+            SetName::AffinityClients => Set::map(key, &[Mark, address], &[Service, address, Service])
                 .with_flags(SetFlags::EVAL)
                 .with_timeout(FIRST_TIMEOUT)
                 .with_size(MOST_CLIENTS),

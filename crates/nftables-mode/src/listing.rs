@@ -7,7 +7,7 @@ use kernlink_nftables::{Commands, Operation as TableOperation, TableFlags};
 use kernlink_services::{Family, ObjectName};
 
 use crate::layout::{SetName, Slot};
-use crate::operation::{AddAffinity, Create};
+use crate::operation::Create;
 use crate::state::State;
 
 /// The desired state as text, one listing for each kind of kernel object.
@@ -67,15 +67,6 @@ impl State {
             has_base_chains: true,
         };
         let mut operations: Vec<TableOperation> = creation.operations(TableFlags::empty());
-        for (number, timeout) in of_family.timeouts.keys().enumerate() {
-            let affinity = AddAffinity {
-                slot,
-                parameters: parameters.clone(),
-                timeout: *timeout,
-                is_first: number == 0,
-            };
-            operations.extend(affinity.operations());
-        }
         let mut names: Vec<&ObjectName> = of_family.services().collect();
         names.sort_unstable();
         for name in names {

@@ -286,11 +286,9 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
             Key::NodeAddresses => observe_addresses(state, kernel)?,
             // A pass is repeated as it was.
             Key::Flows(_) => {}
-            Key::Table(family)
-            | Key::Owner(family)
-            | Key::Affinity(family, _)
-            | Key::Switch(family)
-            | Key::OldTable(family, _) => _ = families.insert(*family),
+            Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
+                _ = families.insert(*family)
+            }
             Key::Service(family, _) | Key::Shared(family, _) => {
                 elements.entry(*family).or_default().push(key)
             }
@@ -307,7 +305,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
         let is_same = table.is_some_and(|table| {
             let mut found = of_family.found.iter().filter(|found| found.slot == table.slot);
             let content = found.next().map(|found| &found.content);
-            content.is_some_and(|content| content.compare(&table.slot.table(family), &parameters).is_some())
+            content.is_some_and(|content| content.is_desired(&table.slot.table(family), &parameters))
         });
         if !is_same {
             changed.push(Key::Table(family));

@@ -14,7 +14,7 @@ use crate::item::{Item, Shared};
 use crate::key::Key;
 use crate::layout::{SetName, Slot};
 use crate::port::Written;
-use crate::rules::{Parameters, Skeleton, creation, renewal};
+use crate::rules::{Parameters, Skeleton, creation};
 
 /// A change of the kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +26,6 @@ pub enum Operation {
     Create(Box<Create>),
     /// Becomes the owner of a table that exists.
     Own(Family, Slot),
-    /// Adds rules for session affinity.
-    Affinity(Box<AddAffinity>),
     /// Changes elements. Consecutive ones are passed to the kernel in one transaction.
     Write(Arc<Write>),
     /// Adds the base chains of a table, and deletes the tables that it replaces.
@@ -62,33 +60,6 @@ impl Create {
         if self.has_base_chains {
             operations.extend(skeleton.base.creation());
         }
-        operations
-    }
-}
-
-/// Adds rules for session affinity with a timeout.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AddAffinity {
-    pub(crate) slot: Slot,
-    pub(crate) parameters: Parameters,
-    /// In seconds.
-    pub(crate) timeout: u32,
-    /// Whether the rules that all timeouts have in common are added too.
-    pub(crate) is_first: bool,
-}
-
-impl AddAffinity {
-    pub(crate) fn operations(&self) -> Vec<TableOperation> {
-        let table = self.slot.table(self.parameters.family);
-        let mut operations = Vec::new();
-        if self.is_first {
-            operations.extend(Skeleton::new(&table, &self.parameters).affinity.creation());
-        }
-        operations.push(TableOperation::add(renewal(
-            &table,
-            &self.parameters,
-            self.timeout,
-        )));
         operations
     }
 }
@@ -261,9 +232,6 @@ impl fmt::Display for Operation {
                 create.slot,
                 create.operations(TableFlags::empty()),
             ),
-            Operation::Affinity(affinity) => {
-                (affinity.parameters.family, affinity.slot, affinity.operations())
-            }
             Operation::Write(write) => (write.family, write.slot, write.operations()),
             Operation::Switch(switch) => {
                 if let Some(clients) = switch.clients() {

@@ -12,8 +12,6 @@ pub enum Phase {
     Sysctls,
     /// The tables with their chains, rules and empty sets. A table that replaces another one has no base chains yet: no packet reaches it.
     Tables,
-    /// Rules for session affinity with a timeout that no Service had before.
-    Affinity,
     /// The elements of Services, those of withdrawn Services included.
     Services,
     /// Tables that replace others get their base chains, in the transaction that deletes the others.
@@ -27,7 +25,6 @@ impl fmt::Display for Phase {
         f.write_str(match self {
             Phase::Sysctls => "sysctls",
             Phase::Tables => "tables",
-            Phase::Affinity => "session affinity",
             Phase::Services => "Services",
             Phase::Switch => "switch of tables",
             Phase::DeleteFlows => "stale UDP flows",

@@ -12,7 +12,7 @@ use kernlink_services::Family;
 use self::flows::plan_flows;
 use crate::key::Key;
 use crate::layout::Slot;
-use crate::operation::{AddAffinity, Create, Operation, Switch, Write};
+use crate::operation::{Create, Operation, Switch, Write};
 use crate::order::Phase;
 use crate::rules::Parameters;
 use crate::state::State;
@@ -64,8 +64,6 @@ struct Target {
     /// What a step needs that writes to the table: the step that makes it, if it does not exist.
     creation: Vec<Need>,
     is_hooked: bool,
-    has_affinity: bool,
-    timeouts: std::collections::BTreeSet<u32>,
 }
 
 fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) {
@@ -79,36 +77,12 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) {
         return;
     }
     let target = plan_table(state, family, builder);
-    let mut first: Option<Need> = None;
-    for timeout in of_family.timeouts.keys() {
-        if target.timeouts.contains(timeout) {
-            continue;
-        }
-        let affinity = AddAffinity {
-            slot: target.slot,
-            parameters: target.parameters.clone(),
-            timeout: *timeout,
-            is_first: !target.has_affinity && first.is_none(),
-        };
-        let needs = Needs::all(target.creation.iter().chain(&first).cloned());
-        let key = Key::Affinity(family, *timeout);
-        let step = builder.push(
-            Phase::Affinity,
-            key,
-            Subject::DataPath,
-            Operation::Affinity(Box::new(affinity)),
-            needs,
-        );
-        first.get_or_insert(step);
-    }
     let dirty = of_family.dirty_services();
     for &name in &dirty {
         let Some(write) = of_family.write(name, state.ports(), target.slot) else {
             continue;
         };
-        let affinities =
-            timeouts(&write).flat_map(|timeout| builder.steps_of(&Key::Affinity(family, timeout)));
-        let needs = Needs::all(target.creation.iter().cloned().chain(affinities));
+        let needs = Needs::all(target.creation.iter().cloned());
         push_write(builder, write, Subject::Service(name.clone()), needs);
     }
     for key in &of_family.leftovers {
@@ -172,14 +146,6 @@ fn push_write(builder: &mut Builder<'_>, write: Write, subject: Subject, needs: 
     );
 }
 
-/// The timeouts of session affinity that a write needs rules for.
-fn timeouts(write: &Write) -> impl Iterator<Item = u32> + '_ {
-    let written = write.frontends.iter().filter_map(|change| change.to.as_ref());
-    written
-        .filter_map(|written| written.spec.affinity)
-        .map(|affinity| affinity.timeout)
-}
-
 /// The table that elements are written to, with the step that makes it.
 fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Target {
     let of_family = state.family(family);
@@ -199,8 +165,6 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
             parameters: table.parameters.clone(),
             creation: Vec::new(),
             is_hooked: table.is_hooked,
-            has_affinity: table.has_affinity,
-            timeouts: table.timeouts.clone(),
         };
     }
     let parameters = state.parameters(family);
@@ -234,8 +198,6 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
         parameters,
         creation: vec![creation],
         is_hooked,
-        has_affinity: false,
-        timeouts: Default::default(),
     }
 }
 

@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_nftables::{
-    BaseChain, Bitwise, Chain, ChainType, Compare, CompareOperator, ConnectionTracking,
-    ConnectionTrackingKey, Dynset, DynsetOperation, Expression, Fib, FibFlags, FibResult, Hook, Immediate,
-    Lookup, LookupFlags, Masquerade, Meta, MetaKey, MetaSet, Nat, NatFlags, NatKind, NumberGenerator,
-    NumberGeneratorKind, Operation, Payload, PayloadBase, Register, Reject, RejectKind, Rule, Table,
-    TableFamily, TableFlags, TableKey, Value, Verdict,
+    BaseChain, Bitwise, ByteOrder, ByteOrderOperation, Chain, ChainType, Compare, CompareOperator,
+    ConnectionTracking, ConnectionTrackingKey, Dynset, DynsetOperation, Expression, Fib, FibFlags, FibResult,
+    Hook, Immediate, Lookup, LookupFlags, Masquerade, Meta, MetaKey, MetaSet, Nat, NatFlags, NatKind,
+    NumberGenerator, NumberGeneratorKind, Operation, Payload, PayloadBase, Register, Reject, RejectKind,
+    Rule, Table, TableFamily, TableFlags, TableKey, Value, Verdict,
 };
 use kernlink_services::Family;
 
 use crate::class;
 use crate::layout::SetName;
 use crate::ranges;
+use crate::timeouts;
 
 /// What the rules of a family depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,8 +164,6 @@ pub(crate) struct Skeleton {
     pub(crate) inner: Part,
     /// The base chains and their rules: with them packets reach the table.
     pub(crate) base: Part,
-    /// What is added for the first Service with session affinity.
-    pub(crate) affinity: Part,
 }
 
 impl Skeleton {
@@ -179,17 +178,15 @@ impl Skeleton {
             },
         };
         builder.choices();
+        builder.affinity();
         builder.kinds();
         builder.firewall();
         builder.checks();
         let inner = std::mem::take(&mut builder.part);
         builder.hooks();
-        let base = std::mem::take(&mut builder.part);
-        builder.affinity();
         Self {
             inner,
-            base,
-            affinity: builder.part,
+            base: builder.part,
         }
     }
 }
@@ -208,56 +205,11 @@ pub(crate) fn creation(
     operations
 }
 
-/// The rule that renews the entry of a client of a Service with this timeout in seconds, and translates the destination.
-pub(crate) fn renewal(table: &TableKey, parameters: &Parameters, timeout: u32) -> Rule {
-    let builder = Builder {
-        parameters,
-        table: table.clone(),
-        part: Part::default(),
-        address: match parameters.family {
-            Family::Ipv4 => 1,
-            Family::Ipv6 => 4,
-        },
-    };
-    let (endpoint, pool) = (builder.after_key(), builder.pool());
-    let mut rule = builder.key();
-    rule.extend([
-        builder.find_pool(),
-        Compare::new(
-            Register::data(pool - 1),
-            CompareOperator::Equal,
-            Value::host_u32(timeout),
-        )
-        .into(),
-        builder.source(pool + 1),
-        Builder::value_of(SetName::AffinityClients, pool, endpoint),
-        Dynset::new(
-            SetName::AffinityClients.text(),
-            DynsetOperation::Update,
-            Register::data(pool),
-        )
-        .with_data(Register::data(endpoint))
-        .with_timeout(Duration::from_secs(u64::from(timeout)))
-        .into(),
-        builder.translate(endpoint),
-    ]);
-    let comment = format!(
-        "second value of @affinity-pools . saddr: dnat to @affinity-clients, renewed for {timeout} s"
-    );
-    Rule::new(table.chain(RENEWAL), rule).with_comment(&comment)
-}
+/// The chain that leads to the rule for the timeout of a service port with session affinity.
+const RENEWAL: &str = "affinity-renewal";
 
-/// The timeout of a rule that [`renewal`] made.
-pub(crate) fn timeout_of(rule: &Rule) -> Option<u32> {
-    let timeout = rule.expressions.iter().find_map(|expression| match expression {
-        Expression::Dynset(dynset) => dynset.timeout,
-        _ => None,
-    });
-    u32::try_from(timeout?.as_secs()).ok()
-}
-
-/// The chain of the rules that [`renewal`] makes.
-pub(crate) const RENEWAL: &str = "affinity-renewal";
+/// The number of timeouts whose rules are in one chain.
+const RENEWALS: usize = 9;
 
 /// The chain that refuses packets to cluster IPs.
 pub(crate) const CHECK_CLUSTER_IPS: &str = "check-cluster-ips";
@@ -327,8 +279,12 @@ impl Builder<'_> {
     fn protocol_and_port(&self, register: u32) -> [Expression; 2] {
         [
             Meta::new(MetaKey::TransportProtocol, Register::data(register)).into(),
-            Payload::new(Register::data(register + 1), PayloadBase::Transport, 2_u32, 2_u32).into(),
+            self.port(register + 1),
         ]
+    }
+
+    fn port(&self, register: u32) -> Expression {
+        Payload::new(Register::data(register), PayloadBase::Transport, 2_u32, 2_u32).into()
     }
 
     fn lookup(set: SetName, source: u32) -> Expression {
@@ -348,8 +304,23 @@ impl Builder<'_> {
     }
 
     /// The timeout of a service port with session affinity, then its number.
-    fn find_pool(&self) -> Expression {
-        Self::value_of(SetName::AffinityPools, 0, self.pool() - 1)
+    fn find_timeout(&self) -> Vec<Expression> {
+        let mut expressions = self.key();
+        expressions.push(Self::value_of(SetName::AffinityPools, 0, self.pool() - 1));
+        expressions
+    }
+
+    /// The same, and the client after it.
+    ///
+    /// `nft` does not know that a map writes several registers, and aborts if a rule uses the first one of them as a key, or as the value of an element.
+    /// So a rule uses the later ones only, and 0 is written to them before: `nft` prints this 0; without it, it would leave the statement out,
+    /// and print an error.
+    fn find_client(&self) -> Vec<Expression> {
+        let pool = self.pool();
+        let mut expressions = vec![Self::zero(pool, 4)];
+        expressions.extend(self.find_timeout());
+        expressions.push(self.source(pool + 1));
+        expressions
     }
 
     /// Continues if the number of the class is less than this one.
@@ -370,6 +341,15 @@ impl Builder<'_> {
     fn is_in(&self, set: SetName) -> Vec<Expression> {
         let mut expressions = self.key();
         expressions.push(Self::lookup(set, 0));
+        expressions
+    }
+
+    /// Continues if the frontend is in a map, whose values are not `zero`. Before Linux 6.5, a lookup in a map must write the value to a register.
+    fn has_value(&self, map: SetName, zero: Value) -> Vec<Expression> {
+        let register = self.after_key();
+        let mut expressions = self.key();
+        expressions.push(Self::value_of(map, 0, register));
+        expressions.push(Compare::new(Register::data(register), CompareOperator::NotEqual, zero).into());
         expressions
     }
 
@@ -445,6 +425,22 @@ impl Builder<'_> {
         ]
     }
 
+    /// Writes 0 to registers from this one on.
+    fn zero(register: u32, length: u32) -> Expression {
+        let zero = vec![0; usize::try_from(length).unwrap_or_default()];
+        Immediate::new(Register::data(register), Value::new(&zero)).into()
+    }
+
+    /// The endpoint of a client. The field before it overwrites the port of the frontend, which is to be read again.
+    fn find_endpoint(&self, clients: SetName, pool: u32) -> [Expression; 3] {
+        let endpoint = self.after_key();
+        [
+            Self::zero(endpoint, self.address_length()),
+            Self::zero(endpoint + self.address, 2),
+            Self::value_of(clients, pool, endpoint - 1),
+        ]
+    }
+
     fn random(register: u32, bits: u32) -> Expression {
         NumberGenerator::new(
             Register::data(register),
@@ -481,9 +477,10 @@ impl Builder<'_> {
         self.part.rules.push(rule);
     }
 
-    /// A rule that `nft` cannot print completely.
-    fn rule_with_comment(&mut self, chain: impl Into<Box<str>>, expressions: Vec<Expression>, comment: &str) {
-        let rule = Rule::new(self.table.chain(chain), expressions).with_comment(comment);
+    /// A rule with a client of a service port, which `nft` prints with a 0 as the number of the service port.
+    fn rule_of_client(&mut self, chain: impl Into<Box<str>>, expressions: Vec<Expression>, comment: &str) {
+        let comment = format!("0x0 is the second value in @affinity-pools; {comment}");
+        let rule = Rule::new(self.table.chain(chain), expressions).with_comment(&comment);
         self.part.rules.push(rule);
     }
 
@@ -557,52 +554,49 @@ impl Builder<'_> {
 
     /// The rules for service ports with session affinity. A client whose endpoint is gone is forgotten, then one that is not known gets an
     /// endpoint, then the entry is renewed and the packet is translated. If the map is full the packet is balanced without an entry.
-    ///
-    /// The number of the service port, which its frontends have in common, is the second field of a value: `nft` aborts on a rule with the
-    /// first field of a value as a key, and prints the rule without its lookups if it is another field.
     fn affinity(&mut self) {
         let (endpoint, pool) = (self.after_key(), self.pool());
-        let client = pool + 1;
         let clients = SetName::AffinityClients;
-        self.chain(RENEWAL);
+        self.renewals();
         for variant in Variant::ALL {
             let prefix = variant.prefix();
             let forget = format!("{prefix}affinity-forget");
             self.chain(forget.clone());
-            let mut rule = self.key();
-            rule.extend([
-                self.find_pool(),
-                self.source(client),
-                Self::value_of(clients, pool, endpoint),
-                Self::lookup_missing(variant.members(), 0),
+            let mut rule = self.find_client();
+            rule.extend(self.find_endpoint(clients, pool));
+            rule.push(self.port(endpoint - 1));
+            rule.push(Self::lookup_missing(variant.members(), 0));
+            rule.push(
+                // The kernel requires a value, and does not use it.
                 Dynset::new(clients.text(), DynsetOperation::Delete, Register::data(pool))
-                    .with_data(Register::data(endpoint))
+                    .with_data(Register::data(endpoint - 1))
                     .into(),
-            ]);
-            let comment = format!(
-                "second value of @affinity-pools . saddr: delete from @affinity-clients unless the endpoint is in @{}",
-                variant.members()
             );
-            self.rule_with_comment(forget.clone(), rule, &comment);
+            let comment = format!("unless the endpoint is in @{}", variant.members());
+            self.rule_of_client(forget.clone(), rule, &comment);
             for bits in class::all_with_affinity() {
                 let choose = format!("{prefix}affinity-try-{bits}");
                 self.chain(choose.clone());
-                let mut rule = self.key();
+                // A lookup in a map for a key that is missing requires Linux 6.5.
+                let mut known = self.find_client();
+                known.extend(self.find_endpoint(clients, pool));
+                known.push(Self::goto(RENEWAL));
+                self.rule_of_client(choose.clone(), known, "if there is an endpoint");
+                let mut rule = self.find_client();
+                rule.push(Self::random(endpoint, bits));
+                if self.address > 1 {
+                    rule.push(Self::zero(endpoint + 1, self.address_length() - 4));
+                }
                 rule.extend([
-                    self.find_pool(),
-                    self.source(client),
-                    Self::lookup_missing(clients, pool),
-                    Self::random(endpoint, bits),
-                    Self::value_of(variant.affinity_endpoints(), 0, endpoint),
+                    Self::zero(endpoint + self.address, 2),
+                    Self::value_of(variant.affinity_endpoints(), 0, endpoint - 1),
+                    self.port(endpoint - 1),
                     Dynset::new(clients.text(), DynsetOperation::Add, Register::data(pool))
-                        .with_data(Register::data(endpoint))
+                        .with_data(Register::data(endpoint - 1))
                         .into(),
                 ]);
-                let comment = format!(
-                    "second value of @affinity-pools . saddr: add to @affinity-clients from @{} unless it is there",
-                    variant.affinity_endpoints()
-                );
-                self.rule_with_comment(choose.clone(), rule, &comment);
+                let comment = format!("the endpoint from @{}", variant.affinity_endpoints());
+                self.rule_of_client(choose.clone(), rule, &comment);
                 let affinity = format!("{prefix}affinity-{bits}");
                 self.rule(affinity.clone(), vec![Self::jump(forget.clone())]);
                 let tries = if bits == 0 { 1 } else { class::AFFINITY_TRIES };
@@ -622,6 +616,57 @@ impl Builder<'_> {
                 );
             }
         }
+    }
+
+    /// The rules that renew the entry of a client, and translate the destination. The timeout of an entry is a part of the rule that writes it, so there is
+    /// one for each timeout; that of the default is the first one, and comparisons lead to the others.
+    fn renewals(&mut self) {
+        self.chain(RENEWAL);
+        self.renewal(RENEWAL, timeouts::DEFAULT);
+        let timeout = Register::data(self.pool() - 1);
+        for (number, group) in (1..).zip(timeouts::ALL.chunks(RENEWALS)) {
+            let chain = format!("{RENEWAL}-{number}");
+            self.chain(chain.clone());
+            for timeout in group.iter().filter(|timeout| **timeout != timeouts::DEFAULT) {
+                self.renewal(&chain, *timeout);
+            }
+            let mut rule = self.find_timeout();
+            let last = group.last().copied().unwrap_or_default();
+            rule.extend([
+                ByteOrder::new(timeout, timeout, ByteOrderOperation::ToNetwork, 4_u32, 4_u32).into(),
+                Compare::new(
+                    timeout,
+                    CompareOperator::LessOrEqual,
+                    Value::new(&last.to_be_bytes()),
+                )
+                .into(),
+                Self::goto(chain),
+            ]);
+            self.rule(RENEWAL, rule);
+        }
+    }
+
+    /// The rule for clients of Services with this timeout in seconds.
+    fn renewal(&mut self, chain: &str, timeout: u32) {
+        let (endpoint, pool) = (self.after_key(), self.pool());
+        let clients = SetName::AffinityClients;
+        let mut rule = self.find_client();
+        rule.extend([Compare::new(
+            Register::data(pool - 1),
+            CompareOperator::Equal,
+            Value::host_u32(timeout),
+        )
+        .into()]);
+        rule.extend(self.find_endpoint(clients, pool));
+        rule.extend([
+            self.port(endpoint - 1),
+            Dynset::new(clients.text(), DynsetOperation::Update, Register::data(pool))
+                .with_data(Register::data(endpoint - 1))
+                .with_timeout(Duration::from_secs(u64::from(timeout)))
+                .into(),
+            self.translate(endpoint),
+        ]);
+        self.rule_of_client(chain, rule, &format!("the timeout is {timeout} s"));
     }
 
     /// The chains from a frontend to its class.
@@ -733,8 +778,7 @@ impl Builder<'_> {
         }
         for chain in ["filter-prerouting-pre-dnat", "filter-output-pre-dnat"] {
             let mut rule = Self::is_new();
-            rule.extend(self.key());
-            rule.push(Self::lookup(SetName::RestrictedFrontends, 0));
+            rule.extend(self.has_value(SetName::RestrictedFrontends, Value::host_u32(0)));
             rule.push(Self::goto("source-ranges"));
             self.rule(chain, rule);
         }
@@ -750,7 +794,7 @@ impl Builder<'_> {
             }
         }
         for chain in ["nat-prerouting", "nat-output"] {
-            let mut rule = self.is_in(SetName::Frontends);
+            let mut rule = self.has_value(SetName::Frontends, Value::port(0));
             rule.push(Self::jump("services"));
             self.rule(chain, rule);
         }
@@ -785,4 +829,49 @@ impl Builder<'_> {
 pub(crate) fn is_destination(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !address.is_unspecified() && !address.is_multicast() && !is_broadcast
+}
+
+#[cfg(test)]
+mod tests {
+    use kernlink_nftables::{Item, SetFlags};
+
+    use super::*;
+    use crate::layout::Slot;
+
+    /// Linux before 6.5 refuses others.
+    #[test]
+    fn every_lookup_in_a_map_writes_its_value_to_a_register() {
+        for family in Family::ALL {
+            let table = Slot::First.table(family);
+            let parameters = Parameters {
+                family,
+                mark: 1 << 14,
+                masquerade_all: false,
+                pods: None,
+                service_cidrs: Vec::new(),
+            };
+            let skeleton = Skeleton::new(&table, &parameters);
+            let operations = creation(&table, &skeleton, family, TableFlags::empty());
+            let maps: Vec<_> = operations
+                .iter()
+                .filter_map(|operation| match operation {
+                    Operation::Add(Item::Set(set)) if set.flags.contains(SetFlags::MAP) => {
+                        Some(set.key.name.clone())
+                    }
+                    _ => None,
+                })
+                .collect();
+            assert!(!maps.is_empty());
+            let parts = [&skeleton.inner, &skeleton.base];
+            for rule in parts.iter().flat_map(|part| &part.rules) {
+                for expression in &rule.expressions {
+                    if let Expression::Lookup(lookup) = expression
+                        && maps.contains(&lookup.set)
+                    {
+                        assert!(lookup.destination.is_some(), "{}: {lookup:?}", rule.chain);
+                    }
+                }
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The timeouts of session affinity that rules exist for.
 //!
 //! The timeout of an entry that a rule adds is part of the rule. The timeout of a Service is the next of a limited number of timeouts that is
-//! not shorter: every user can choose the timeout of a Service, and the number of rules must not depend on them.
+//! not shorter, so that all rules exist from the beginning.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,11 +12,14 @@ const COMMON: [u32; 28] = [
     10_800, 14_400, 18_000, 21_600, 28_800, 36_000, 43_200, 64_800, 86_400,
 ];
 
+/// The default of Kubernetes, which most Services with session affinity have.
+pub(crate) const DEFAULT: u32 = 10_800;
+
 /// The longest timeout that Kubernetes permits.
 const LONGEST: u32 = 86_400;
 
 /// All timeouts in seconds, in order: every second up to 8, then four in each power of two, and the common ones.
-static ALL: LazyLock<Vec<u32>> = LazyLock::new(|| {
+pub(crate) static ALL: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut all: Vec<u32> = (1..=8).collect();
     let mut step = 2;
     let mut next = 10;
@@ -49,6 +52,8 @@ mod tests {
     #[test]
     fn common_timeouts_are_kept_and_others_are_at_most_a_quarter_longer() {
         assert!(ALL.len() <= 96, "{}", ALL.len());
+        assert_eq!(ALL.last(), Some(&LONGEST));
+        assert!(ALL.contains(&DEFAULT));
         let of = |seconds: u32| rounded(Duration::from_secs(seconds.into()));
         for seconds in COMMON {
             assert_eq!(of(seconds), seconds);

@@ -91,41 +91,36 @@ fn other_tables_are_listed_as_before_after_changes_a_restart_and_the_end() {
     });
 }
 
-/// The administrator's tools must work, with Services of every kind. About rules for session affinity `nft` reports errors.
+/// The administrator's tools must work, with Services of every kind.
 #[test]
-fn nft_lists_the_whole_ruleset_and_reports_no_error_without_session_affinity() {
+fn nft_lists_the_whole_ruleset_and_reports_no_error() {
     requires!(Feature::Conntrack);
     on_network(2, |network| {
         tools::run_with_input("nft", &["-f", "-"], FOREIGN).unwrap();
-        let without_affinity = everything().replace("sessionAffinity: ClientIP", "sessionAffinity: None");
-        let mut proxier = proxier(&without_affinity);
+        let mut proxier = proxier(&everything());
         sync(&mut proxier);
-        assert_listed(true);
-        change(&mut proxier, &everything());
         // Clients with affinity are elements too.
         for (_, protocol, target) in targets(cluster_ips(4)) {
-            ask_many(&network.client, protocol, target, 2).failures.clear();
+            assert_eq!(ask_many(&network.client, protocol, target, 2).failures, [""; 0]);
         }
-        assert_listed(false);
+        for arguments in [
+            &["list", "ruleset"][..],
+            &["-a", "list", "ruleset"],
+            &["-t", "list", "ruleset"],
+            &["-j", "list", "ruleset"],
+            &["list", "table", "ip", "kernlink"],
+            &["list", "table", "ip6", "kernlink"],
+            &["list", "tables"],
+        ] {
+            let output = programs::command("nft").args(arguments).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{arguments:?}: {errors}");
+            // `nft` up to 1.0.6 cannot print as JSON that a rule adds an element to a map.
+            let errors = errors.replace("warning: stmt ops map have no json callback\n", "");
+            assert_eq!(errors, "", "{arguments:?}");
+            assert!(!output.stdout.is_empty(), "{arguments:?}");
+        }
     });
-}
-
-fn assert_listed(is_quiet: bool) {
-    for arguments in [
-        &["list", "ruleset"][..],
-        &["-a", "list", "ruleset"],
-        &["-t", "list", "ruleset"],
-        &["-j", "list", "ruleset"],
-        &["list", "table", "ip", "kernlink"],
-        &["list", "table", "ip6", "kernlink"],
-        &["list", "tables"],
-    ] {
-        let output = programs::command("nft").args(arguments).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {errors}");
-        assert!(!is_quiet || errors.is_empty(), "{arguments:?}: {errors}");
-        assert!(!output.stdout.is_empty(), "{arguments:?}");
-    }
 }
 
 /// Ends the work of another thread, also if this one panics.

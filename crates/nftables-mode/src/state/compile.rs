@@ -9,7 +9,6 @@ use kernlink_services::{Event, Family, FrontendKey, Protocol, Reason, ServicePor
 use super::State;
 use super::family::{CurrentTable, FamilyState, FoundTable, OldTable};
 use crate::class::MOST_ENDPOINTS;
-use crate::content::Affinities;
 use crate::item::Shared;
 use crate::operation::Observed;
 use crate::port::{FrontendSpec, PortSpec};
@@ -167,12 +166,6 @@ impl FamilyState {
         }
         if let Some(affinity) = before.affinity {
             self.used_pools.remove(&affinity.pool);
-            if let Some(count) = self.timeouts.get_mut(&affinity.timeout) {
-                *count -= 1;
-                if *count == 0 {
-                    self.timeouts.remove(&affinity.timeout);
-                }
-            }
         }
         self.count(before, |total, number| *total = total.saturating_sub(number));
     }
@@ -203,7 +196,6 @@ impl FamilyState {
         }
         if let Some(affinity) = now.affinity {
             self.used_pools.insert(affinity.pool);
-            *self.timeouts.entry(affinity.timeout).or_default() += 1;
         }
         self.count(now, |total, number| *total += number);
     }
@@ -287,27 +279,24 @@ impl FamilyState {
 
     fn settle_found(&mut self, found: FoundTable, parameters: &Parameters) {
         let table = found.slot.table(self.family);
-        let affinities = found
-            .content
-            .compare(&table, parameters)
-            .filter(|_| self.is_served);
-        match affinities {
-            Some(Affinities { has_rules, timeouts }) if found.is_hooked && self.table.is_none() => {
-                self.table = Some(CurrentTable {
-                    slot: found.slot,
-                    parameters: parameters.clone(),
-                    is_hooked: true,
-                    is_own: found.is_own,
-                    is_owned: found.is_owned,
-                    is_ownerless: found.is_ownerless,
-                    timeouts,
-                    has_affinity: has_rules,
-                });
-            }
-            _ => self.old.push(OldTable {
+        let is_usable = self.is_served
+            && found.is_hooked
+            && self.table.is_none()
+            && found.content.is_desired(&table, parameters);
+        if is_usable {
+            self.table = Some(CurrentTable {
+                slot: found.slot,
+                parameters: parameters.clone(),
+                is_hooked: true,
+                is_own: found.is_own,
+                is_owned: found.is_owned,
+                is_ownerless: found.is_ownerless,
+            });
+        } else {
+            self.old.push(OldTable {
                 key: table,
                 is_hooked: found.is_hooked,
-            }),
+            });
         }
     }
 }

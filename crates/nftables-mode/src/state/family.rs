@@ -41,8 +41,6 @@ pub(crate) struct FamilyState {
     pub(crate) is_table_changed: bool,
     /// Whether the next sync reads the whole kernel.
     pub(crate) needs_listing: bool,
-    /// The number of service ports with each timeout of session affinity, in seconds.
-    pub(crate) timeouts: BTreeMap<u32, usize>,
     /// The frontends.
     pub(super) entries: HashMap<FrontendKey, Entry, RandomState>,
     /// The ports of each Service.
@@ -90,10 +88,6 @@ pub(crate) struct CurrentTable {
     pub(crate) is_owned: bool,
     /// Whether the kernel has owners, and it has none.
     pub(crate) is_ownerless: bool,
-    /// The timeouts of session affinity that it has rules for.
-    pub(crate) timeouts: BTreeSet<u32>,
-    /// Whether it has the rules that all timeouts have in common.
-    pub(crate) has_affinity: bool,
 }
 
 /// A table that is to be deleted.
@@ -135,7 +129,6 @@ impl FamilyState {
             is_table_dirty: true,
             is_table_changed: false,
             needs_listing: false,
-            timeouts: BTreeMap::new(),
             entries: HashMap::default(),
             services: NameMap::default(),
             withdrawn: NameMap::default(),

@@ -29,8 +29,6 @@ impl State {
                     // The next listing finds out whether the kernel has owners.
                     is_owned: true,
                     is_ownerless: false,
-                    timeouts: Default::default(),
-                    has_affinity: false,
                 });
                 family.forget();
             }
@@ -39,12 +37,6 @@ impl State {
                     table.is_ownerless = false;
                     // Another program may have changed it between the reading and this: the next listing reads it once more.
                     table.is_own = true;
-                }
-            }
-            Operation::Affinity(affinity) => {
-                if let Some(table) = &mut self.family_mut(affinity.parameters.family).table {
-                    table.has_affinity = true;
-                    table.timeouts.insert(affinity.timeout);
                 }
             }
             Operation::Write(write) => self.family_mut(write.family).record(write),
@@ -85,9 +77,6 @@ impl State {
             Operation::Flows(pass) => self.flows.tracked.record_failure(pass),
             Operation::Create(create) => self.family_mut(create.parameters.family).totals.failures += 1,
             Operation::Switch(switch) => self.family_mut(switch.parameters.family).totals.failures += 1,
-            Operation::Affinity(affinity) => {
-                self.family_mut(affinity.parameters.family).totals.failures += 1;
-            }
             Operation::DeleteTable(table) => {
                 let is_family = |family: &&mut FamilyState| TableFamily::from(family.family) == table.family;
                 if let Some(family) = self.families.iter_mut().find(is_family) {
