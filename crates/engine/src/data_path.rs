@@ -32,13 +32,16 @@ use crate::synced::Synced;
 ///    [`first_services`](Self::first_services), [`observe_families`](Self::observe_families); the last one while another thread resolves the
 ///    Services. Otherwise, if there are such objects: [`observe_keys`](Self::observe_keys), [`recheck`](Self::recheck), and after this one
 ///    `interface_addresses`.
-/// 3. [`compile`](Self::compile), also if nothing changed. [`is_dirty`](Self::is_dirty) for objects of failed operations: if the outcome of one
-///    is unknown and its object is dirty, `set_dirty` and `observe_keys`.
+/// 3. [`set_interim`](Self::set_interim) if the rules are others than before. [`compile`](Self::compile), also if nothing changed.
+///    [`is_dirty`](Self::is_dirty) for objects of failed operations: if one is dirty, `set_dirty` for the objects whose steps were skipped
+///    because of it; if also the outcome of its operation is unknown, `observe_keys` for it.
 /// 4. [`plan`](Self::plan).
 /// 5. [`reverted`](Self::reverted) for each step, and `is_dirty` for objects of failed operations.
 /// 6. For each phase [`execute`](Self::execute), then for each of its operations [`record`](Self::record), or
 ///    [`record_failure`](Self::record_failure).
 /// 7. [`clear_dirty`](Self::clear_dirty), [`next`](Self::next), [`draining`](Self::draining), [`unread`](Self::unread).
+/// 8. With [retiring modes](crate::handover): [`serves`](Self::serves) and [`keeps`](Self::keeps), then `set_interim` again if the rules are
+///    others now. In a listing `keeps` is called after `observe` too.
 ///
 /// A sync that programs [`first_services`](Self::first_services) before all others passes only these to `compile`, and calls
 /// `observe_families` for their families only; the next sync reads the other families first. [`Proxier::plan`](crate::Proxier::plan) calls 1
@@ -116,7 +119,9 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     fn new(config: &Self::Config) -> Self;
 
     /// Replaces the configuration. The next sync calls [`observe`](Self::observe), which makes all objects dirty, and
-    /// [`compile`](Self::compile).
+    /// [`compile`](Self::compile). Only if [`services_config`](Self::services_config) differs, its changes name all Services. If desired
+    /// values depend on another part of the configuration, change them here, or let the next `compile` make them again from
+    /// [`Services::frontends`] or [`Services::everything`].
     fn set_config(&mut self, config: &Self::Config);
 
     /// Reads everything that a plan depends on, except what [`observe_families`](Self::observe_families) reads, and makes all objects dirty.
@@ -135,7 +140,10 @@ pub trait DataPath: Debug + Send + Sized + 'static {
         Vec::new()
     }
 
-    /// Reads single objects again: before their failed operations are retried, and when they are [`due`](Self::due). Objects whose operations are idempotent need not be read.
+    /// Reads single objects again: before their failed operations are retried, and when they are [`due`](Self::due). Records the observed
+    /// values, and `None` for an object that does not exist or is not owned. The engine makes the objects dirty.
+    ///
+    /// An object may be left out if its operations can be repeated, and the next plan has one for it in any case.
     ///
     /// # Errors
     /// What could not be read.
@@ -173,12 +181,13 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// Sets the time of the plan or sync that begins, before anything else is done for it.
     fn set_time(&mut self, _now: Instant) {}
 
-    /// The objects that must be read again at a time although no operation on them failed. They are made dirty.
+    /// The objects that must be read again at a time although no operation on them failed. They are made dirty. Default: none.
     fn due(&self, _now: Instant) -> Vec<Self::Key> {
         Vec::new()
     }
 
-    /// The earliest time at which [`due`](Self::due) returns an object or [`needs_listing`](Self::needs_listing) is true, after a sync.
+    /// The earliest time at which [`due`](Self::due) returns an object or [`needs_listing`](Self::needs_listing) is true, after a sync. Retries
+    /// of failed operations are not part of it: the engine has their times. Default: none.
     fn next(&self) -> Option<Instant> {
         None
     }
@@ -199,7 +208,7 @@ pub trait DataPath: Debug + Send + Sized + 'static {
         None
     }
 
-    /// The number of endpoints that were removed and are still in the kernel until their connections end.
+    /// The number of endpoints that were removed and are still in the kernel until their connections end. Default: 0.
     fn draining(&self) -> usize {
         0
     }
@@ -224,14 +233,15 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// Makes an object dirty: the next plan compares it.
     fn set_dirty(&mut self, key: &Self::Key);
 
-    /// Whether an object is dirty.
+    /// Whether an object is dirty. Also asked for objects that are neither desired nor observed.
     fn is_dirty(&self, key: &Self::Key) -> bool;
 
     /// Compares the dirty objects and adds the steps that make the observed values equal to the desired ones. The objects stay dirty: a
     /// plan that is only printed calls this too.
     fn plan(&mut self, plan: &mut BuilderOf<'_, Self>);
 
-    /// Executes operations in order and returns one outcome for each, in order. One that fails does not stop those after it.
+    /// Executes operations in order and returns one outcome for each, in order. One that fails does not stop those after it. A step that needs
+    /// another one is passed only after that one was done.
     fn execute(kernel: &mut Self::Kernel, operations: &[&Self::Operation]) -> Vec<Result<(), Self::Error>>;
 
     /// The error of an operation for which [`execute`](Self::execute) returned no outcome.
@@ -241,9 +251,9 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// is due, also if nothing needs the operation any more.
     fn is_outcome_unknown(error: &Self::Error) -> bool;
 
-    /// Whether a frontend of a Service is served: everything that it needs is in place, as last read or written. What a [retiring
-    /// mode](crate::handover) left is removed for such frontends, and for those that no Service has any more. Reads the tables; the cost does not depend on their size.
-    /// Default: no.
+    /// Whether a frontend is served for the Service that owns it: everything that it needs is in place, as last read or written. What a
+    /// [retiring mode](crate::handover) left is removed for such frontends, and for those that no Service has any more. Reads the tables; the
+    /// cost does not depend on their size. Default: no, so that a retiring mode keeps every desired frontend.
     fn serves(&self, _frontend: &FrontendKey, _service: &ObjectName) -> bool {
         false
     }
@@ -262,7 +272,8 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// Records in the observed objects that an operation was done.
     fn record(&mut self, operation: &Self::Operation);
 
-    /// Records that an operation failed. Default: the retry alone matters.
+    /// Records that an operation failed. Not called for an operation without an [outcome](Self::outcome_missing). Default: the retry alone
+    /// matters.
     fn record_failure(&mut self, _operation: &Self::Operation, _error: &Self::Error) {}
 
     /// Makes all objects clean, after a plan compared the dirty ones. Failed operations are retried from the records of

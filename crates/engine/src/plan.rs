@@ -349,7 +349,8 @@ where
     }
 
     /// What a step needs that requires the object `key` to be in its desired state: all steps of this key so far, in no particular order.
-    /// Without any, nothing if the object `is_in_place`; otherwise its operation failed before, and the step waits for it.
+    /// Without any, nothing if the object `is_in_place`; otherwise its operation failed before, and the step waits for it. If the object must
+    /// only exist, and does, do not call this: the step would wait for a change of the object too.
     #[must_use]
     pub fn after(&self, key: &K, is_in_place: bool) -> Vec<Need<K>> {
         let needs = self.steps_of(key);

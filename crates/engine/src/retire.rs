@@ -13,8 +13,10 @@ use crate::class::Class;
 /// A mode that does not serve the node any more. It finds what it left by its own ownership rules alone, through kernel APIs of its own: it
 /// depends on no other mode.
 ///
-/// While another mode serves the node, the [hand-over](crate::handover) calls [`read`](Self::read) in each listing,
-/// [`compile`](Self::compile) before each plan of the serving mode, and [`retire`](Self::retire) after it was executed.
+/// While another mode serves the node, the [hand-over](crate::handover) calls [`read`](Self::read) in each listing as long as anything may be
+/// left (see [`is_read_again`](Self::is_read_again)), [`compile`](Self::compile) before each plan of the serving mode, and
+/// [`retire`](Self::retire) after it was executed, if a [round is due](crate::handover#when-a-round-is-due). [`is_serving`](Self::is_serving) is
+/// for the embedder.
 /// `--cleanup` calls [`leftovers`](Self::leftovers) or [`remove`](Self::remove) only.
 pub trait Retire: fmt::Debug + Send {
     /// The name of the mode in events, such as `IPVS mode`.
@@ -57,8 +59,9 @@ pub trait Retire: fmt::Debug + Send {
     }
 
     /// Removes what nothing needs any more: each frontend that is not [unserved](Round::unserved), and the shared objects with the last
-    /// frontend. Reads again before what the serving mode may have changed since [`read`](Self::read). A frontend that is unserved is not
-    /// kept if the mode admits a client that its present source ranges do not admit. What fails or cannot be read does not prevent the rest.
+    /// frontend. If a step fails, those that need it are [skipped](RetiredOutcome::Skipped). Reads again before what the serving mode may have
+    /// changed since [`read`](Self::read). A frontend that is unserved is not kept if the mode admits a client that its present source ranges
+    /// do not admit. What fails or cannot be read does not prevent the rest.
     fn retire(&mut self, round: &Round<'_>) -> Retired;
 
     /// What is left, as the commands that remove it on a node that no mode serves. Changes nothing.
@@ -68,7 +71,7 @@ pub trait Retire: fmt::Debug + Send {
     fn remove(&mut self, now: Instant) -> Removed;
 }
 
-/// Whether an object stays.
+/// Whether an object stays. A mode whose objects have names that no other mode uses ignores it.
 pub type Kept<'a> = &'a dyn Fn(&Name<'_>) -> bool;
 
 /// The name of an object that several modes may have, such as a chain.

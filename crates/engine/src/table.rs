@@ -36,6 +36,10 @@ fn visit() {
 /// A key is desired as long as it has a reference. A change of the desired value makes the key dirty. A plan compares dirty keys only, so
 /// its cost depends on what changed. Before the first plan all keys are dirty. [`observe`](Self::observe) records the outcome of a step or
 /// a new reading; it does not make the key dirty.
+///
+/// The cost is that of a change only if a plan does not visit all keys either: use [`differences`](Self::differences), and not the iterators.
+/// An index of the keys, such as the observed objects that refer to another one, is a field of the data path. One of desired objects changes
+/// in [`DataPath::compile`](crate::DataPath::compile); one of observed objects wherever observed values do.
 #[derive(Clone, Debug)]
 pub struct Table<K, D, O = D> {
     desired: Map<K, Desired<D>>,
@@ -141,8 +145,10 @@ impl<K, D, O> Default for Table<K, D, O> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
-    /// Adds a reference of a subject to a key and sets its desired value. The object is for the subject that changed the value last;
-    /// of several with the same value, for the first one that still has a reference.
+    /// Adds a reference of a subject to a key and sets its desired value. Each call adds one, also for the same subject. The object is for
+    /// the subject that changed the value last; of several with the same value, for the first one that still has a reference.
+    ///
+    /// If a frontend changes, add its new reference before the old one is [removed](Self::remove).
     pub fn add(&mut self, key: K, value: D, subject: Subject) {
         self.work += 1;
         visit();
@@ -187,7 +193,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Removes a reference of a subject to a key. Without a reference it is withdrawn.
+    /// Removes one reference of a subject to a key. With the last one the object is withdrawn. Nothing happens if the key is not desired.
     pub fn remove<Q: Eq + Hash + ToOwned<Owned = K> + ?Sized>(&mut self, key: &Q, subject: &Subject)
     where
         K: Borrow<Q>,
@@ -203,8 +209,9 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Sets or removes the desired value of a key to which no other subject has a reference. Use [`add`](Self::add) and
-    /// [`remove`](Self::remove) for a key that several frontends share.
+    /// Sets or removes the desired value of a key that one frontend alone needs: it has one reference, and every call replaces it. With `None`
+    /// the subject has no effect. With a value it has one only if the key is not desired: to replace the subject, set `None` first. Use
+    /// [`add`](Self::add) and [`remove`](Self::remove) for a key that several frontends share.
     pub fn set(&mut self, key: K, value: Option<D>, subject: Subject) {
         match value {
             Some(value) if self.desired.contains_key(&key) => self.update(&key, value, &subject),
