@@ -71,7 +71,7 @@ impl State {
         self.replace_flows(id, before.as_deref(), now.as_deref());
         if let Some(now) = &now
             && now.is_limited
-            && self.limited.insert(now.service.clone())
+            && self.limited.insert(id)
         {
             let text = format!(
                 "port {} has more than {MOST_ENDPOINTS} endpoints; new connections are balanced over {MOST_ENDPOINTS} of them",
@@ -83,8 +83,8 @@ impl State {
             };
             self.events.add([Event::service(now.service.clone(), reason)]);
         }
-        if let Some(now) = now.as_ref().filter(|now| !now.is_limited) {
-            self.limited.remove(&now.service);
+        if now.as_ref().is_none_or(|now| !now.is_limited) {
+            self.limited.remove(&id);
         }
         if let Some(before) = &before {
             let state = self.family_mut(before.family);
