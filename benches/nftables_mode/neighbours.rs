@@ -138,11 +138,20 @@ fn errors(child: &mut Child) -> String {
     text
 }
 
+/// What a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An endpoint is removed.
+    Removal,
+    /// Another one.
+    Other,
+}
+
 /// When each change was made, by the name of its Service, until it is in the kernel; and how long those that are waited.
 #[derive(Default)]
 pub(crate) struct Delays {
-    waiting: Vec<(ObjectName, Instant)>,
-    done: Vec<Duration>,
+    waiting: Vec<(ObjectName, Kind, Instant)>,
+    done: Vec<(Kind, Duration)>,
 }
 
 /// Counts how long changes of Services wait until a sync of a runner wrote them.
@@ -155,8 +164,8 @@ impl Clock {
     }
 
     /// A change of this Service is made now.
-    pub(crate) fn begin(&self, service: &ObjectName) {
-        self.lock().waiting.push((service.clone(), Instant::now()));
+    pub(crate) fn begin(&self, service: &ObjectName, kind: Kind) {
+        self.lock().waiting.push((service.clone(), kind, Instant::now()));
     }
 
     /// The function for the notices of a runner.
@@ -175,11 +184,11 @@ impl Clock {
                     .collect();
                 let mut delays = clock.lock();
                 let waiting = std::mem::take(&mut delays.waiting);
-                for (service, start) in waiting {
+                for (service, kind, start) in waiting {
                     if written.contains(&service) {
-                        delays.done.push(now - start);
+                        delays.done.push((kind, now - start));
                     } else {
-                        delays.waiting.push((service, start));
+                        delays.waiting.push((service, kind, start));
                     }
                 }
             }
@@ -193,11 +202,13 @@ impl Clock {
         self.lock().waiting.len()
     }
 
-    /// The times of those that were written, sorted.
-    pub(crate) fn take(&self) -> Vec<Duration> {
-        let mut done = std::mem::take(&mut self.lock().done);
-        done.sort();
-        done
+    /// The times of those of a kind that were written, sorted.
+    pub(crate) fn written(&self, kind: Kind) -> Vec<Duration> {
+        let delays = self.lock();
+        let of_kind = delays.done.iter().filter(|(of, _)| *of == kind);
+        let mut times: Vec<Duration> = of_kind.map(|(_, time)| *time).collect();
+        times.sort();
+        times
     }
 }
 
@@ -229,7 +240,17 @@ pub(crate) fn run() -> Result<()> {
             );
         }
         let is_done = AtomicBool::new(false);
-        let slices: Vec<_> = cluster.replacements().into_iter().take(2_000).collect();
+        // In turn, an endpoint of each Service is added and removed.
+        let slices: Vec<_> = cluster
+            .replacements()
+            .into_iter()
+            .take(2_000)
+            .map(|[replacement, original]| {
+                let mut more = original.clone();
+                more.endpoints.extend(replacement.endpoints.last().cloned());
+                [(Kind::Other, more), (Kind::Removal, original)]
+            })
+            .collect();
         let (busy, changes) = thread::scope(|scope| -> Result<_> {
             let changing = scope.spawn(|| {
                 let start = Instant::now();
@@ -237,9 +258,12 @@ pub(crate) fn run() -> Result<()> {
                 while !is_done.load(Ordering::Relaxed) || start.elapsed() < Duration::from_secs(60) {
                     let index = number as usize;
                     let round = index / slices.len() % 2;
-                    if let Some(slice) = slices.get(index % slices.len()).and_then(|pair| pair.get(round)) {
+                    // Every other Service is one step ahead, so that both kinds are always made.
+                    let step = (round + index) % 2;
+                    let pair = slices.get(index % slices.len());
+                    if let Some((kind, slice)) = pair.and_then(|pair| pair.get(step)) {
                         let name = service_of(slice);
-                        clock.begin(&name);
+                        clock.begin(&name, *kind);
                         runner.change(SOURCE, endpoint_slice(slice.clone()));
                     }
                     number += 1;
@@ -270,18 +294,24 @@ pub(crate) fn run() -> Result<()> {
         }
         let ended = busy.iter().flatten().count();
         figure("nftables_mode.neighbours_ended", ended as f64, "commands")?;
-        let delays = clock.take();
-        let (half, most) = (percentile(&delays, 0.5), percentile(&delays, 0.99));
-        println!(
-            "{SIZE}x{ENDPOINTS}: {changes} changes, {} written, delay {half:.2?}, p99 {most:.2?}",
-            delays.len()
-        );
-        figure(
-            "nftables_mode.busy_delay_median_ms",
-            half.as_secs_f64() * 1e3,
-            "ms",
-        )?;
-        figure("nftables_mode.busy_delay_p99_ms", most.as_secs_f64() * 1e3, "ms")?;
+        println!("{SIZE}x{ENDPOINTS}: {changes} changes");
+        for (what, kind) in [("removals", Kind::Removal), ("other changes", Kind::Other)] {
+            let delays = clock.written(kind);
+            let (half, most) = (percentile(&delays, 0.5), percentile(&delays, 0.99));
+            println!(
+                "{} {what} written, delay {half:.2?}, p99 {most:.2?}",
+                delays.len()
+            );
+            let prefix = if kind == Kind::Removal {
+                "busy_removal"
+            } else {
+                "busy"
+            };
+            for (part, time) in [("median", half), ("p99", most)] {
+                let name = format!("nftables_mode.{prefix}_delay_{part}_ms");
+                figure(&name, time.as_secs_f64() * 1e3, "ms")?;
+            }
+        }
         Ok(())
     })
 }

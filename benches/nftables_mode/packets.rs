@@ -39,6 +39,11 @@ pub(crate) fn run() -> Result<()> {
         let cluster = Cluster::new(size);
         measure("iptables_mode", size, || iptables(&cluster))?;
     }
+    Ok(())
+}
+
+/// kube-proxy in nftables mode.
+pub(crate) fn kube_proxy() -> Result<()> {
     let Some(program) = std::env::var_os(KUBE_PROXY).map(PathBuf::from) else {
         println!("kube-proxy is not measured: {KUBE_PROXY} is not set");
         return Ok(());
@@ -49,13 +54,17 @@ pub(crate) fn run() -> Result<()> {
             let name = format!("{size}x{ENDPOINTS}");
             let start = Instant::now();
             let mut kube_proxy = KubeProxy::start(&program, "nftables", &cluster)?;
-            let (syncs, _) = kube_proxy.wait_for_syncs(1.0)?;
+            let Some(first) = kube_proxy.wait_for_syncs(1.0)? else {
+                return Err(
+                    format!("{name}: kube-proxy does not serve after {:.0?}", start.elapsed()).into(),
+                );
+            };
             figure(
                 &format!("nftables_mode.kube_proxy_cold_s.{name}"),
                 start.elapsed().as_secs_f64(),
                 "s",
             )?;
-            one_change(&mut kube_proxy, &cluster, syncs, &name)?;
+            one_change(&mut kube_proxy, &cluster, first, &name)?;
             Ok(kube_proxy)
         })?;
     }
@@ -63,15 +72,17 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// The median time of a sync of kube-proxy after the change of one endpoint.
-fn one_change(kube_proxy: &mut KubeProxy, cluster: &Cluster, syncs: f64, name: &str) -> Result<()> {
-    let mut before = kube_proxy.wait_for_syncs(syncs)?;
+fn one_change(kube_proxy: &mut KubeProxy, cluster: &Cluster, first: (f64, f64), name: &str) -> Result<()> {
+    let mut before = first;
     let mut times = Vec::new();
     let slices: Vec<EndpointSlice> = cluster.replacements().into_iter().flatten().take(6).collect();
     for (version, slice) in (2..).zip(&slices) {
         // Later than its shortest interval between syncs.
         thread::sleep(Duration::from_secs(2));
         kube_proxy.change(slice, version);
-        let after = kube_proxy.wait_for_syncs(before.0 + 1.0)?;
+        let Some(after) = kube_proxy.wait_for_syncs(before.0 + 1.0)? else {
+            return Err(format!("{name}: kube-proxy did not write a change").into());
+        };
         times.push((after.1 - before.1) / (after.0 - before.0));
         before = after;
     }

@@ -9,7 +9,7 @@ use kernlink_benches::{Result, figure};
 use kernlink_proxier::Runner;
 use kernlink_proxier::schedule::Schedule;
 
-use super::neighbours::{Clock, FirstSync, intervals, percentile};
+use super::neighbours::{Clock, FirstSync, Kind, intervals, percentile};
 use super::proxier;
 
 const SIZE: u32 = 10_000;
@@ -54,7 +54,7 @@ pub(crate) fn run() -> Result<()> {
             for (time, is_removal, slice) in changes {
                 thread::sleep((start + time).saturating_duration_since(Instant::now()));
                 if is_removal {
-                    removals.begin(&service_of(&slice));
+                    removals.begin(&service_of(&slice), Kind::Removal);
                 }
                 runner.change(SOURCE, endpoint_slice(slice));
             }
@@ -62,7 +62,7 @@ pub(crate) fn run() -> Result<()> {
             while removals.waiting() > 0 && end.elapsed() < Duration::from_secs(30) {
                 thread::sleep(Duration::from_millis(5));
             }
-            Ok(removals.take())
+            Ok(removals.written(Kind::Removal))
         })?;
         let (half, most) = (percentile(&delays, 0.5), percentile(&delays, 1.0));
         println!(

@@ -8,9 +8,11 @@ use kernlink_kernel_tests::listings::{
     SAVE, State, addresses, load_rules, load_sets, rules, sorted, state, without_accounting, without_sizes,
 };
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::programs;
+use kernlink_kernel_tests::{programs, wait};
+use kernlink_nftables::{Client, Commands, Nftables, SetFlags, TableFlags};
 
 use crate::cluster::Cluster;
+use crate::mode::{Mode, TABLES};
 use crate::support::text;
 
 /// The objects that a data path is made of, each with its file.
@@ -24,7 +26,7 @@ const ORDERED: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", 
 const ADDRESSES: &str = "addresses of kube-ipvs0";
 
 /// The desired state of this node for the present objects, as the standard tools list it.
-pub(crate) fn desired(cluster: &Cluster, is_ipvs: bool) -> State {
+pub(crate) fn desired(cluster: &Cluster, mode: Mode) -> State {
     let folder = cluster.folder().join("desired");
     fs::create_dir_all(&folder).unwrap();
     let files = OBJECTS.map(|(file, path)| {
@@ -33,7 +35,7 @@ pub(crate) fn desired(cluster: &Cluster, is_ipvs: bool) -> State {
         file
     });
     let output = programs::example("desired_state")
-        .args(["--mode", if is_ipvs { "ipvs" } else { "iptables" }])
+        .args(["--mode", mode.name()])
         .args(["--node-name", "node-a", "--node-addresses", &node_addresses()])
         .arg("--output-dir")
         .arg(&folder)
@@ -41,7 +43,7 @@ pub(crate) fn desired(cluster: &Cluster, is_ipvs: bool) -> State {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output));
-    listed(&folder, is_ipvs)
+    listed(&folder, mode)
 }
 
 /// The addresses on the interfaces of the calling thread's namespace, without those that kernlink adds.
@@ -58,8 +60,13 @@ fn node_addresses() -> String {
 }
 
 /// The listings in a folder in the form of the tools: those of rules are loaded into another namespace and read from it.
-fn listed(folder: &Path, is_ipvs: bool) -> State {
+fn listed(folder: &Path, mode: Mode) -> State {
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let is_ipvs = match mode {
+        Mode::Nftables => return commands(&(read("nftables-ipv4.txt") + &read("nftables-ipv6.txt"))),
+        Mode::Iptables => false,
+        Mode::Ipvs => true,
+    };
     let sets = if is_ipvs {
         read("ipset.txt") + &read("ledger.txt")
     } else {
@@ -84,17 +91,79 @@ fn listed(folder: &Path, is_ipvs: bool) -> State {
 
 /// The state of the kernel in the calling thread's namespace, without real servers that drain and without the canaries of kube-proxy: empty
 /// chains by which it notices that a table was flushed, and which only cleanup removes.
-pub(crate) fn actual(is_ipvs: bool) -> State {
-    if !is_ipvs {
-        let mut state = rules(SAVE);
-        state.retain(|section, lines| !lines.is_empty() || !section.ends_with(" KUBE-PROXY-CANARY"));
-        return without_order(state);
+pub(crate) fn actual(mode: Mode) -> State {
+    match mode {
+        Mode::Nftables => return nftables_tables(),
+        Mode::Iptables => {
+            let mut state = rules(SAVE);
+            state.retain(|section, lines| !lines.is_empty() || !section.ends_with(" KUBE-PROXY-CANARY"));
+            return without_order(state);
+        }
+        Mode::Ipvs => {}
     }
     let mut state = state();
     state.retain(|section, _| !section.starts_with("addresses of ") || section == ADDRESSES);
     let servers = state.get_mut("ipvs").unwrap();
     servers.retain(|line| !line.ends_with(" -w 0"));
     without_order(state)
+}
+
+/// The tables of nftables mode in the calling thread's namespace, as [`commands`]. Which process owns them, and which of the two names they have, is
+/// not compared, nor are clients with session affinity, which rules add.
+pub(crate) fn nftables_tables() -> State {
+    let mut client = Client::open().unwrap();
+    // Changes interrupt a listing.
+    let mut ruleset = wait::until(|| client.ruleset());
+    ruleset
+        .tables
+        .retain(|contents| TABLES.contains(&&*contents.table.key.name));
+    for contents in &mut ruleset.tables {
+        contents.table.flags = TableFlags::empty();
+        contents.sets.iter_mut().for_each(|set| {
+            if set.set.flags.contains(SetFlags::EVAL) {
+                set.elements.clear();
+            }
+        });
+    }
+    let text = Commands::new(&ruleset.operations())
+        .with_sets(
+            ruleset
+                .tables
+                .iter()
+                .flat_map(|contents| &contents.sets)
+                .map(|set| set.set.clone()),
+        )
+        .to_string();
+    commands(&text.replace(&format!(" {} ", TABLES[1]), &format!(" {} ", TABLES[0])))
+}
+
+/// Commands that make tables: the elements of each map and set, the rules of each chain in order, and all other ones of each table.
+fn commands(text: &str) -> State {
+    let mut state = State::new();
+    let mut add = |section: String, line: &str| state.entry(section).or_default().push(line.to_owned());
+    for line in text.lines() {
+        let (command, rest) = line.split_once(" { ").unwrap_or((line, ""));
+        let words: Vec<&str> = command.split(' ').collect();
+        match words[..] {
+            ["add", "element", family, table, set] => {
+                let elements = rest.strip_suffix(" }").unwrap().split(", ");
+                elements.for_each(|element| add(format!("{family} {table} {set}"), element));
+            }
+            ["add", "rule", family, table, chain, ..] => {
+                add(format!("rules of {family} {table} {chain}"), line)
+            }
+            ["add", _, family, table, ..] => add(format!("{family} {table}"), line),
+            _ => panic!("{line}"),
+        }
+    }
+    for (section, lines) in &mut state {
+        if !section.starts_with("rules of ") {
+            lines.sort();
+            // Two Services with the same endpoint have one element for it, and each adds it.
+            lines.dedup();
+        }
+    }
+    state
 }
 
 /// Sorts the rules of chains that Services share, and those of built-in chains.

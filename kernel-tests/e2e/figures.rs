@@ -1,7 +1,8 @@
 //! The figures of kernlink-agent and kube-proxy, one after the other on the same API server: `cargo xtask e2e --kube-proxy FILE`.
 //!
-//! Both are in iptables mode, each in a new network namespace of a node without pods. Their connections to the API server pass a [`Link`],
-//! which counts bytes. A change is in the kernel when nf_tables notifies of a rule with its address, after the commit.
+//! Both are in the same mode, each in a new network namespace of a node without pods. Their connections to the API server pass a [`Link`],
+//! which counts bytes. A change is in the kernel when nf_tables notifies of a rule or an element with its address, after the commit. The API server
+//! has delivered it when a client that only watches has received it.
 
 use std::collections::HashMap;
 use std::env;
@@ -21,10 +22,11 @@ use serde_json::{Value, json};
 
 use crate::api_objects::api_service;
 use crate::cluster::Cluster;
-use crate::connection::AdminConnection;
+use crate::connection::{AdminConnection, Watch};
 use crate::link::Link;
+use crate::mode::{Mode, TABLES, in_map};
 use crate::requests::path;
-use crate::setup::{KUBE_PROXY_OPTIONS, api_node};
+use crate::setup::api_node;
 
 const ENDPOINTS: usize = 10;
 /// The first two bytes of the addresses that changes add.
@@ -32,15 +34,34 @@ const CHANGED: [u8; 2] = [10, 200];
 /// The changes in a second under load, and the time of the load.
 const LOAD: u32 = 100;
 const LOAD_TIME: Duration = Duration::from_secs(60);
+/// How long changes are made one after the other, at most.
+const CHANGES_TIME: Duration = Duration::from_secs(180);
 
 fn number(variable: &str, default: usize) -> usize {
     env::var(variable).map_or(default, |number| number.parse().unwrap())
 }
 
+/// The address that the change with this number adds.
+fn changed_address(number: usize) -> String {
+    format!(
+        "{}.{}.{}.{}",
+        CHANGED[0],
+        CHANGED[1],
+        number / 250,
+        1 + number % 250
+    )
+}
+
+/// The milliseconds from one time to another, negative if that was before.
+fn milliseconds(from: Instant, to: Instant) -> f64 {
+    let after = to.saturating_duration_since(from).as_secs_f64();
+    (after - from.saturating_duration_since(to).as_secs_f64()) * 1e3
+}
+
 /// The slice of a Service. `changed` is the number of the address that its first endpoint has.
 fn slice(service: usize, changed: Option<usize>) -> Value {
     let address = |endpoint: usize| match changed {
-        Some(number) if endpoint == 0 => format!("10.200.{}.{}", number / 250, 1 + number % 250),
+        Some(number) if endpoint == 0 => changed_address(number),
         _ => format!("10.{}.{}.{}", 1 + endpoint, service / 250, 1 + service % 250),
     };
     let endpoints: Vec<Value> = (0..ENDPOINTS)
@@ -102,6 +123,16 @@ impl Seen {
     }
 }
 
+/// The number of Services that are served in the namespace of the calling thread.
+fn served(mode: Mode) -> usize {
+    if mode == Mode::Nftables {
+        let of_agent = TABLES.iter().map(|table| in_map(table, "frontends"));
+        return of_agent.sum::<usize>().max(in_map("kube-proxy", "service-ips"));
+    }
+    let rules = tools::iptables_save("nat");
+    rules.matches("-A KUBE-SERVICES -d 10.96.").count()
+}
+
 /// A proxy that runs. It is killed at the end.
 struct Proxy {
     child: Child,
@@ -110,7 +141,13 @@ struct Proxy {
 
 impl Proxy {
     /// Starts a proxy in the namespace of the calling thread, and waits until it serves a number of Services.
-    fn start(mut command: Command, cluster: &NetNs, log: &Path, services: usize) -> Result<Self, String> {
+    fn start(
+        mut command: Command,
+        mode: Mode,
+        cluster: &NetNs,
+        log: &Path,
+        services: usize,
+    ) -> Result<Self, String> {
         let link = Link::start("127.0.0.1:6443", cluster);
         let log = fs::File::create(log).unwrap();
         let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -118,8 +155,7 @@ impl Proxy {
         let begin = Instant::now();
         loop {
             thread::sleep(Duration::from_secs(1));
-            let rules = tools::iptables_save("nat");
-            let count = rules.matches("-A KUBE-SERVICES -d 10.96.").count();
+            let count = served(mode);
             if count >= services {
                 return Ok(proxy);
             }
@@ -173,9 +209,10 @@ impl Drop for Proxy {
 /// The changes that a proxy has received, which continue with the next one: their addresses are different.
 struct Figures {
     /// Runs in `node`.
-    _cluster: Cluster,
+    cluster: Cluster,
     node: NetNs,
     kubeconfig: PathBuf,
+    mode: Mode,
     services: usize,
     changes: usize,
     next: usize,
@@ -205,10 +242,10 @@ impl Figures {
         let start = |this: &Self, min_sync_period: &str| {
             let mut command = command();
             command
-                .args(KUBE_PROXY_OPTIONS)
+                .args(this.mode.common_flags())
                 .args(["--iptables-min-sync-period", min_sync_period]);
             command.arg("--kubeconfig").arg(&this.kubeconfig);
-            Proxy::start(command, &this.node, &log, this.services)
+            Proxy::start(command, this.mode, &this.node, &log, this.services)
         };
         let node = NetNs::new();
         let _entered = node.enter();
@@ -227,21 +264,37 @@ impl Figures {
         );
         let seen = Seen::start();
         let mut admin = self.connect();
-        let mut times: Vec<Duration> = (0..self.changes)
-            .map(|_| {
-                let (number, accepted) = self.change(&mut admin);
-                seen.wait_for(number).saturating_duration_since(accepted)
-            })
-            .collect();
+        let slices = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+        let newest = self.node.run(|| self.cluster.get(&format!("{slices}?limit=1")));
+        let newest: Value = serde_json::from_str(&newest).unwrap();
+        let version = newest["metadata"]["resourceVersion"].as_str().unwrap();
+        let watch = self.node.run(|| Watch::start(slices, version));
+        let begin = Instant::now();
+        let [mut written, mut delivered, mut differences] = <[Vec<f64>; 3]>::default();
+        while written.len() < self.changes && begin.elapsed() < CHANGES_TIME {
+            let (number, accepted) = self.change(&mut admin);
+            let in_kernel = seen.wait_for(number);
+            let received = watch.wait_for(&format!("\"{}\"", changed_address(number)));
+            let after = |time: Instant| milliseconds(accepted, time);
+            written.push(after(in_kernel).max(0.0));
+            delivered.push(after(received).max(0.0));
+            differences.push(milliseconds(received, in_kernel));
+        }
         seen.end();
-        times.sort_unstable();
-        let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)].as_secs_f64() * 1e3;
-        println!(
-            "{name}: accepted to kernel: median {:.1} ms, p99 {:.1} ms of {}",
-            at(50),
-            at(99),
-            times.len()
-        );
+        for (what, mut times) in [
+            ("accepted to kernel", written),
+            ("accepted to delivered to another watcher", delivered),
+            ("delivered to another watcher to kernel", differences),
+        ] {
+            times.sort_unstable_by(f64::total_cmp);
+            let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)];
+            println!(
+                "{name}: {what}: median {:.1} ms, p99 {:.1} ms of {}",
+                at(50),
+                at(99),
+                times.len()
+            );
+        }
         drop(proxy);
 
         // With the default of kube-proxy, under load.
@@ -301,11 +354,15 @@ fn figures() {
         })
         .collect();
     cluster.requests().create_all(&objects);
-    println!("{services} Services with {ENDPOINTS} endpoints each");
+    println!(
+        "{services} Services with {ENDPOINTS} endpoints each, {} mode",
+        Mode::requested().name()
+    );
     let mut figures = Figures {
         kubeconfig: cluster.kubeconfig(),
-        _cluster: cluster,
+        cluster,
         node: node.clone(),
+        mode: Mode::requested(),
         services,
         changes: number("KERNLINK_E2E_CHANGES", 1_000),
         next: 0,

@@ -1,17 +1,18 @@
-//! A node passes from the agent to kube-proxy and back, both in iptables mode: `cargo xtask e2e --kube-proxy FILE`.
+//! A node passes from the agent to kube-proxy and back, both in the same mode: `cargo xtask e2e --kube-proxy FILE`.
 
 use std::fs;
 use std::process::{Child, Stdio};
 
-use kernlink_kernel_tests::programs;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
+use kernlink_kernel_tests::{programs, tools, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::api_objects::{api_service, api_slice};
-use crate::setup::{KUBE_PROXY_OPTIONS, Setup, api_node};
-use crate::support::{ask, wait_for_answer};
+use crate::mode::{Mode, TABLES};
+use crate::setup::{Setup, api_node};
+use crate::support::{api_command, ask, text, wait_for_answer};
 use crate::traffic::Traffic;
 
 /// How often each of them takes over.
@@ -43,6 +44,9 @@ fn take_turns(network: &Network) {
         assert_eq!(ask(&network.client, "10.96.0.11").unwrap(), "pod0");
         move_to(&setup, 1);
         let proxy = KubeProxy::start(&setup);
+        if setup.mode == Mode::Nftables {
+            hand_back(&setup);
+        }
         wait_for_answer(network, "10.96.0.11", "pod1");
         let (name, address) = (format!("of-kube-proxy-{round}"), format!("10.96.1.{round}"));
         setup.add(&name, &address, 1);
@@ -67,6 +71,20 @@ fn take_turns(network: &Network) {
     ));
 }
 
+/// kube-proxy does not remove the tables of kernlink: this does, as soon as kube-proxy serves.
+fn hand_back(setup: &Setup) {
+    let arguments = [&setup.mode.flags()[..], &["--hand-back"]].concat();
+    wait::until(|| {
+        let output = api_command(setup.kubeconfig(), &arguments).output().unwrap();
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(text(&output))
+    });
+    let left = tools::must("nft", &["list", "tables"]);
+    assert!(!TABLES.iter().any(|table| left.contains(table)), "{left}");
+}
+
 /// Replaces the endpoint of the Service `moving` by a pod.
 fn move_to(setup: &Setup, pod: u8) {
     let endpoints = api_slice("moving", pod)["endpoints"].clone();
@@ -83,7 +101,7 @@ impl KubeProxy {
     fn start(setup: &Setup) -> Self {
         let log = fs::File::create(setup.cluster.folder().join("kube-proxy.log")).unwrap();
         let child = programs::from_variable("KERNLINK_KUBE_PROXY")
-            .args(KUBE_PROXY_OPTIONS)
+            .args(setup.mode.common_flags())
             .arg("--kubeconfig")
             .arg(setup.kubeconfig())
             .stdout(Stdio::null())

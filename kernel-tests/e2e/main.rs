@@ -14,6 +14,7 @@ mod desired;
 mod figures;
 mod handover;
 mod link;
+mod mode;
 mod requests;
 mod setup;
 #[path = "../tests/agent/support.rs"]

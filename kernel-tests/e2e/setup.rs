@@ -15,23 +15,8 @@ use crate::api_objects::{api_service, api_slice};
 use crate::cluster::Cluster;
 use crate::desired;
 use crate::link::Link;
+use crate::mode::Mode;
 use crate::support::{Agent, api_command, get, text};
-
-/// What the agent and kube-proxy are started with where they are compared: iptables mode, without sysctls that all namespaces share.
-pub(crate) const KUBE_PROXY_OPTIONS: [&str; 12] = [
-    "--hostname-override",
-    "node-a",
-    "--proxy-mode",
-    "iptables",
-    "--conntrack-max-per-core",
-    "0",
-    "--conntrack-tcp-timeout-established",
-    "0s",
-    "--conntrack-tcp-timeout-close-wait",
-    "0s",
-    "--iptables-sync-period",
-    "10m",
-];
 
 /// The Node of the agent, without addresses.
 pub(crate) fn api_node() -> Value {
@@ -43,12 +28,12 @@ pub(crate) struct Setup {
     pub(crate) cluster: Cluster,
     pub(crate) link: Link,
     kubeconfig: PathBuf,
-    is_ipvs: bool,
+    pub(crate) mode: Mode,
     start: Instant,
 }
 
 impl Setup {
-    /// The mode is that of the variable `KERNLINK_E2E_MODE`, iptables by default.
+    /// In the requested mode.
     pub(crate) fn start() -> Self {
         let start = Instant::now();
         let cluster = Cluster::start();
@@ -57,7 +42,7 @@ impl Setup {
             kubeconfig: cluster.kubeconfig(),
             cluster,
             link: Link::start("127.0.0.1:6443", &NetNs::current()),
-            is_ipvs: env::var("KERNLINK_E2E_MODE").is_ok_and(|mode| mode == "ipvs"),
+            mode: Mode::requested(),
             start,
         }
     }
@@ -66,17 +51,9 @@ impl Setup {
         &self.kubeconfig
     }
 
-    fn mode(&self) -> &[&str] {
-        if self.is_ipvs {
-            &["--proxy-mode", "ipvs", "--ipvs-sync-period", "10m"]
-        } else {
-            &[]
-        }
-    }
-
     pub(crate) fn agent(&self) -> Agent {
         // With a line for each sync.
-        let arguments = [self.mode(), &["--v", "2"]].concat();
+        let arguments = [&self.mode.flags()[..], &["--v", "2"]].concat();
         Agent::spawn(api_command(&self.kubeconfig, &arguments))
     }
 
@@ -114,27 +91,39 @@ impl Setup {
     }
 
     fn count(&self, prefix: &str) -> usize {
-        if self.is_ipvs {
-            let servers = tools::ipvsadm_save();
-            let is_one = |line: &&str| line.starts_with("-A -t 10.96.") && !line.contains(" 10.96.0.");
-            return servers.lines().filter(is_one).count();
+        match self.mode {
+            // The addresses of other Services are below.
+            Mode::Nftables => {
+                let tables = desired::nftables_tables();
+                let frontends = tables.get("ip kernlink frontends");
+                let is_one = |line: &&String| line.starts_with("10.96.") && !line.starts_with("10.96.0.");
+                frontends.map_or(0, |lines| lines.iter().filter(is_one).count())
+            }
+            Mode::Ipvs => {
+                let servers = tools::ipvsadm_save();
+                let is_one = |line: &&str| line.starts_with("-A -t 10.96.") && !line.contains(" 10.96.0.");
+                servers.lines().filter(is_one).count()
+            }
+            Mode::Iptables => {
+                let rules = tools::iptables_save("nat");
+                let start = "-A KUBE-SERVICES -d 10.96.";
+                let comment = format!("\"shop/{prefix}");
+                let is_one = |line: &&str| line.starts_with(start) && line.contains(&comment);
+                rules.lines().filter(is_one).count()
+            }
         }
-        let rules = tools::iptables_save("nat");
-        let start = "-A KUBE-SERVICES -d 10.96.";
-        let comment = format!("\"shop/{prefix}");
-        rules
-            .lines()
-            .filter(|line| line.starts_with(start) && line.contains(&comment))
-            .count()
     }
 
     /// Waits until the kernel has nothing of this Service.
     pub(crate) fn wait_until_gone(&self, name: &str, address: &str) {
         wait::until(|| {
-            let (listing, gone) = if self.is_ipvs {
-                (tools::ipvsadm_save(), format!("-t {address}:"))
-            } else {
-                (tools::iptables_save("nat"), format!("shop/{name} "))
+            let (listing, gone) = match self.mode {
+                Mode::Nftables => (
+                    format!("{:#?}", desired::nftables_tables()),
+                    format!("{address} ."),
+                ),
+                Mode::Ipvs => (tools::ipvsadm_save(), format!("-t {address}:")),
+                Mode::Iptables => (tools::iptables_save("nat"), format!("shop/{name} ")),
             };
             if listing.contains(&gone) {
                 Err(listing)
@@ -165,14 +154,14 @@ impl Setup {
     /// Waits until the kernel has exactly what the objects require: the listings of `desired_state`, in which another process of the agent finds
     /// nothing to do.
     pub(crate) fn assert_in_step(&self) {
-        let desired = desired::desired(&self.cluster, self.is_ipvs);
+        let desired = desired::desired(&self.cluster, self.mode);
         wait::until(
-            || match desired::difference(&desired::actual(self.is_ipvs), &desired) {
+            || match desired::difference(&desired::actual(self.mode), &desired) {
                 difference if difference.is_empty() => Ok(()),
                 difference => Err(difference),
             },
         );
-        let arguments = [self.mode(), &["--dry-run"]].concat();
+        let arguments = [&self.mode.flags()[..], &["--dry-run"]].concat();
         wait::until(|| {
             let plan = api_command(&self.kubeconfig, &arguments).output().unwrap();
             if plan.stdout == b"# nothing to do\n" {

@@ -19,7 +19,8 @@ use crate::{
 
 /// The environment variable with the requested group, so that a benchmark can leave out other groups.
 const GROUP_VARIABLE: &str = "KERNLINK_BENCH_GROUP";
-const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// For one program: nftables mode with kube-proxy takes about half an hour.
+const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// One entry of `[package.metadata.benches]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

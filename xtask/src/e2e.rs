@@ -50,6 +50,8 @@ pub(crate) enum Mode {
 
 impl Mode {
     const ALL: [Self; 3] = [Self::Nftables, Self::Iptables, Self::Ipvs];
+    /// Those that run on this machine.
+    const HERE: [Self; 2] = [Self::Nftables, Self::Iptables];
 
     /// Its name in kube-proxy.
     pub(crate) fn name(self) -> &'static str {
@@ -73,7 +75,7 @@ pub(crate) struct Options {
     pub(crate) api_server: Option<PathBuf>,
     /// kube-proxy: the node passes from the agent to it and back, and the figures of both are measured, instead of the other tests.
     pub(crate) kube_proxy: Option<PathBuf>,
-    /// The mode of the agent. `None`: one after the other.
+    /// The mode of the agent, and of kube-proxy. `None`: one after the other.
     pub(crate) mode: Option<Mode>,
     /// The number of Services.
     pub(crate) services: Option<NonZeroU32>,
@@ -140,17 +142,29 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
         time_limit: TIME_LIMIT,
         show: true,
     };
+    let of_mode = |step: Step, mode: Mode| {
+        let mut step = step;
+        let name = mode.name().to_owned();
+        step.environment.insert(MODE_VARIABLE.to_owned(), name);
+        step
+    };
     if options.kube_proxy.is_some() {
+        let modes = options.mode.map_or(Mode::HERE.to_vec(), |mode| vec![mode]);
         // One after the other: the first must not disturb what the second measures.
-        let steps = ["handover::", "figures::"].map(|module| step(module, &["--ignored", module]));
+        let steps: Vec<Step> = ["handover::", "figures::"]
+            .into_iter()
+            .flat_map(|module| {
+                let of_mode = &of_mode;
+                let step = step(module, &["--ignored", module]);
+                modes.iter().map(move |mode| of_mode(step.clone(), *mode))
+            })
+            .collect();
         return run_here(workspace, &steps);
     }
     let modes = options.mode.map_or(Mode::ALL.to_vec(), |mode| vec![mode]);
     let mut is_good = true;
     for mode in modes {
-        let mut step = step(mode.name(), &[]);
-        step.environment
-            .insert(MODE_VARIABLE.to_owned(), mode.name().to_owned());
+        let step = of_mode(step(mode.name(), &[]), mode);
         is_good &= match mode {
             Mode::Nftables | Mode::Iptables => run_here(workspace, &[step])?,
             Mode::Ipvs => run_in_vm(workspace, step, vm_options)?,

@@ -60,9 +60,9 @@ usage: cargo xtask VERB
                             run the agent with a real kube-apiserver, which is built with Go, and etcd; as root;
                             MODE is nftables or iptables, on this machine, or ipvs, in a VM (default: one after the other);
                             N Services are added at once (default: 600)
-  e2e --kube-proxy FILE [--kube-apiserver FILE] [--services N]
+  e2e --kube-proxy FILE [--mode MODE] [--kube-apiserver FILE] [--services N]
                             pass a node from the agent to kube-proxy and back, and measure both with N Services
-                            (default: 1000)
+                            (default: 1000); MODE is nftables or iptables (default: one after the other)
   image FOLDER [--legacy] [--agent FILE] [--check]
                             write the root file system of the container image, with the iptables tools of this system;
                             --legacy: tools without a variant in their names write legacy tables (default: nft);
@@ -251,8 +251,8 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         },
         Some("e2e") => {
             ensure!(
-                end_to_end.mode.is_none() || end_to_end.kube_proxy.is_none(),
-                "--mode does not apply with --kube-proxy, which runs in iptables mode"
+                end_to_end.mode != Some(e2e::Mode::Ipvs) || end_to_end.kube_proxy.is_none(),
+                "--mode: with --kube-proxy, nftables and iptables are valid"
             );
             Verb::EndToEnd(std::mem::take(&mut end_to_end))
         }
@@ -413,7 +413,10 @@ mod tests {
             ("vm test --time-limit 0", "--time-limit"),
             ("vm test --repeat 0", "--repeat"),
             ("e2e --mode userspace", "unknown mode `userspace`"),
-            ("e2e --mode ipvs --kube-proxy f", "--mode does not apply"),
+            (
+                "e2e --mode ipvs --kube-proxy f",
+                "nftables and iptables are valid",
+            ),
             ("test --mode ipvs", "options of `e2e` only"),
             ("image", "image: missing folder"),
             ("nft-suite", "nft-suite: missing folder"),

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::ipvs_mode::{Kernel, cleanup};
+use kernlink_proxier::nftables_mode::hand_back::HandBack;
+use kernlink_proxier::nftables_mode::nftables::Client as Nftables;
 use kernlink_proxier::retire::{Retire, remove_all};
 
 use crate::exit::Exit;
@@ -63,13 +65,17 @@ fn retiring(settings: &Settings) -> Result<Vec<Box<dyn Retire>>, Exit> {
     Ok(all.into_iter().map(|(_, mode)| mode).collect())
 }
 
-/// Leaves the node as kube-proxy expects it. The chains of iptables and userspace mode are those of kube-proxy, so there is nothing to do without IPVS.
+/// Leaves the node as kube-proxy expects it: of nftables mode nothing, once kube-proxy serves. The chains of iptables and userspace mode are those of
+/// kube-proxy, so there is nothing to do without IPVS.
 #[must_use]
 pub fn hand_back(settings: &Settings) -> Exit {
     let _lock = match lock::acquire() {
         Ok(lock) => lock,
         Err(exit) => return exit,
     };
+    if settings.config.mode() == Mode::Nftables {
+        return hand_back_tables();
+    }
     if !has_ipvs(settings) {
         return Exit::Success;
     }
@@ -87,9 +93,35 @@ pub fn hand_back(settings: &Settings) -> Exit {
     report(&removal.errors, &removal.operations, &outcomes)
 }
 
+fn hand_back_tables() -> Exit {
+    let mut tables = match Nftables::open() {
+        Ok(tables) => tables,
+        Err(error) => return failure(&error),
+    };
+    let plan = HandBack::plan(&mut tables);
+    let mut exit = Exit::Success;
+    for problem in &plan.problems {
+        print::text(problem);
+        exit = Exit::Failure;
+    }
+    match plan.execute(&mut tables) {
+        Ok(()) => exit,
+        Err(error) => failure(&error),
+    }
+}
+
 /// Prints the commands of [`hand_back()`].
 #[must_use]
 pub fn plan_hand_back(settings: &Settings) -> Exit {
+    if settings.config.mode() == Mode::Nftables {
+        return match Nftables::open() {
+            Ok(mut tables) => {
+                let plan = HandBack::plan(&mut tables);
+                print::commands(&plan.to_string(), &plan.problems)
+            }
+            Err(error) => failure(&error),
+        };
+    }
     if !has_ipvs(settings) {
         return print::commands("", &[]);
     }

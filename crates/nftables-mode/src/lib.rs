@@ -7,6 +7,7 @@ mod data_path;
 mod elements;
 pub mod error;
 mod events;
+pub mod hand_back;
 mod item;
 pub mod kernel;
 pub mod key;

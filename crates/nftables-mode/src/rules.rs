@@ -344,6 +344,15 @@ impl Builder<'_> {
         expressions
     }
 
+    /// Continues if the frontend is in a map, whose values are not `zero`. Before Linux 6.5, a lookup in a map must write the value to a register.
+    fn has_value(&self, map: SetName, zero: Value) -> Vec<Expression> {
+        let register = self.after_key();
+        let mut expressions = self.key();
+        expressions.push(Self::value_of(map, 0, register));
+        expressions.push(Compare::new(Register::data(register), CompareOperator::NotEqual, zero).into());
+        expressions
+    }
+
     fn verdict(verdict: Verdict) -> Expression {
         Immediate::verdict(verdict).into()
     }
@@ -568,8 +577,12 @@ impl Builder<'_> {
             for bits in class::all_with_affinity() {
                 let choose = format!("{prefix}affinity-try-{bits}");
                 self.chain(choose.clone());
+                // A lookup in a map for a key that is missing requires Linux 6.5.
+                let mut known = self.find_client();
+                known.extend(self.find_endpoint(clients, pool));
+                known.push(Self::goto(RENEWAL));
+                self.rule_of_client(choose.clone(), known, "if there is an endpoint");
                 let mut rule = self.find_client();
-                rule.push(Self::lookup_missing(clients, pool));
                 rule.push(Self::random(endpoint, bits));
                 if self.address > 1 {
                     rule.push(Self::zero(endpoint + 1, self.address_length() - 4));
@@ -765,8 +778,7 @@ impl Builder<'_> {
         }
         for chain in ["filter-prerouting-pre-dnat", "filter-output-pre-dnat"] {
             let mut rule = Self::is_new();
-            rule.extend(self.key());
-            rule.push(Self::lookup(SetName::RestrictedFrontends, 0));
+            rule.extend(self.has_value(SetName::RestrictedFrontends, Value::host_u32(0)));
             rule.push(Self::goto("source-ranges"));
             self.rule(chain, rule);
         }
@@ -782,7 +794,7 @@ impl Builder<'_> {
             }
         }
         for chain in ["nat-prerouting", "nat-output"] {
-            let mut rule = self.is_in(SetName::Frontends);
+            let mut rule = self.has_value(SetName::Frontends, Value::port(0));
             rule.push(Self::jump("services"));
             self.rule(chain, rule);
         }
@@ -817,4 +829,49 @@ impl Builder<'_> {
 pub(crate) fn is_destination(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !address.is_unspecified() && !address.is_multicast() && !is_broadcast
+}
+
+#[cfg(test)]
+mod tests {
+    use kernlink_nftables::{Item, SetFlags};
+
+    use super::*;
+    use crate::layout::Slot;
+
+    /// Linux before 6.5 refuses others.
+    #[test]
+    fn every_lookup_in_a_map_writes_its_value_to_a_register() {
+        for family in Family::ALL {
+            let table = Slot::First.table(family);
+            let parameters = Parameters {
+                family,
+                mark: 1 << 14,
+                masquerade_all: false,
+                pods: None,
+                service_cidrs: Vec::new(),
+            };
+            let skeleton = Skeleton::new(&table, &parameters);
+            let operations = creation(&table, &skeleton, family, TableFlags::empty());
+            let maps: Vec<_> = operations
+                .iter()
+                .filter_map(|operation| match operation {
+                    Operation::Add(Item::Set(set)) if set.flags.contains(SetFlags::MAP) => {
+                        Some(set.key.name.clone())
+                    }
+                    _ => None,
+                })
+                .collect();
+            assert!(!maps.is_empty());
+            let parts = [&skeleton.inner, &skeleton.base];
+            for rule in parts.iter().flat_map(|part| &part.rules) {
+                for expression in &rule.expressions {
+                    if let Expression::Lookup(lookup) = expression
+                        && maps.contains(&lookup.set)
+                    {
+                        assert!(lookup.destination.is_some(), "{}: {lookup:?}", rule.chain);
+                    }
+                }
+            }
+        }
+    }
 }
