@@ -167,7 +167,9 @@ fn no_address_of_a_family_without_a_primary_one_accepts_node_ports() {
     let eth0 = LinkName::new("eth0").unwrap();
     kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
     let mut proxier = proxier(config, kernel);
-    let mut node_port = service("web", "10.96.0.1").with_cluster_ip("fd00::1");
+    let mut node_port = service("web", "10.96.0.1");
+    node_port.cluster_ips = vec!["10.96.0.1".into(), "fd00::1".into()];
+    node_port.ip_families = Family::ALL.into();
     node_port.service_type = ServiceType::NodePort;
     node_port.ports[0].node_port = 30_080;
     upsert(&mut proxier, node_port);
