@@ -158,7 +158,7 @@ mod tests {
             ))
         );
         early.execute(&mut fake).unwrap();
-        let all = ["ip kernlink", "ip kernlink-2", "ip other", "ip kube-proxy"];
+        let all = ["ip kernlink", "ip kernlink-2", "ip kube-proxy", "ip other"];
         assert_eq!(names(&mut fake), all);
 
         with_map(&mut fake, &kube_proxy, KUBE_PROXY_FRONTENDS, true);

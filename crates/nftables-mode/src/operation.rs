@@ -214,8 +214,8 @@ pub(crate) fn owner_flags() -> TableFlags {
 }
 
 impl fmt::Display for Operation {
-    /// The equivalent commands of `nft`, which are one transaction. Those that add or change elements can be executed. Those that make a table are for
-    /// display: no version of `nft` up to 1.1.7 has a language for all of its rules.
+    /// The equivalent commands of `nft`, which are one transaction. They are for display: no version of `nft` up to 1.1.7 has a language for all rules
+    /// of a table, and no other program can change a table with an owner.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (family, slot, operations) = match self {
             Operation::Sysctl(sysctl) => return write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),

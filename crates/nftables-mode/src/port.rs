@@ -32,6 +32,8 @@ pub(crate) struct PortSpec {
     /// Whether there are more endpoints than a frontend can have.
     pub(crate) is_limited: bool,
     pub(crate) affinity: Option<Affinity>,
+    /// Whether clients are to have their endpoint together with others of a network, which is not possible.
+    pub(crate) has_affinity_mask: bool,
     /// The frontends that it owns, sorted by key, each once.
     pub(crate) frontends: Box<[(FrontendKey, FrontendSpec)]>,
     /// Endpoints on this node.
@@ -125,6 +127,8 @@ impl PortSpec {
                 timeout: timeouts::rounded(timeout),
                 pool: pool(),
             }),
+            has_affinity_mask: affinity.is_some()
+                && port.options.affinity_mask.of(port.key.family) < port.key.family.address_bits(),
             hairpin: port
                 .local_endpoints
                 .iter()

@@ -479,6 +479,27 @@ fn more_endpoints_than_the_largest_class_are_reported_once_and_a_part_is_served(
 }
 
 #[test]
+fn an_affinity_mask_is_reported_once() {
+    let mut process = Process::new();
+    let mut masked = with_affinity(service("a", 1), 90);
+    masked
+        .annotations
+        .insert("kernlink.io/affinity-mask".into(), "24".into());
+    process.service(masked.clone());
+    let events: Vec<String> = process.sync().events.iter().map(ToString::to_string).collect();
+    let of_mask = |events: &[String]| {
+        events
+            .iter()
+            .filter(|text| text.contains("affinity-mask"))
+            .count()
+    };
+    assert_eq!(of_mask(&events), 1, "{events:?}");
+    process.endpoints("a", &[(1, false)]);
+    let events: Vec<String> = process.sync().events.iter().map(ToString::to_string).collect();
+    assert_eq!(of_mask(&events), 0, "{events:?}");
+}
+
+#[test]
 fn udp_flows_are_deleted_when_a_frontend_passes_to_a_service_without_endpoints() {
     let udp = |name: &str| {
         kernlink_services::Service::new(kernlink_services::ObjectName::new("ns", name))

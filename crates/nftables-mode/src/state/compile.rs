@@ -17,6 +17,9 @@ use crate::rules::Parameters;
 /// The code of the event that a Service has more endpoints than are balanced.
 const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
 
+/// The annotation with the prefix length of the networks whose clients have an endpoint together.
+const AFFINITY_MASK: &str = "kernlink.io/affinity-mask";
+
 impl State {
     /// Decides for each family which table it uses, after the desired elements are known.
     pub(crate) fn settle_tables(&mut self) {
@@ -80,6 +83,15 @@ impl State {
             let reason = Reason::DataPath {
                 code: TOO_MANY_ENDPOINTS,
                 text,
+            };
+            self.events.add([Event::service(now.service.clone(), reason)]);
+        }
+        if let Some(now) = now.as_ref().filter(|now| now.has_affinity_mask)
+            && before.as_deref().is_none_or(|before| !before.has_affinity_mask)
+        {
+            let reason = Reason::OptionWithoutEffect {
+                option: AFFINITY_MASK.to_owned(),
+                why: "in nftables mode each address has an endpoint of its own".to_owned(),
             };
             self.events.add([Event::service(now.service.clone(), reason)]);
         }
