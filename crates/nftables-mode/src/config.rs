@@ -16,7 +16,7 @@ const BURST: u32 = 20;
 /// After so much time without a pause there is one, in which a listing of the tables by another program ends.
 const PAUSE_AFTER: Duration = Duration::from_secs(20);
 
-/// After so much time without a pause urgent changes wait for one too: a listing that takes a minute at most ends, whatever happens.
+/// After so much time without a pause urgent changes wait for one too, so that a listing of at most 5 seconds ends within a minute.
 const URGENT_PAUSE_AFTER: Duration = Duration::from_secs(30);
 
 /// The configuration of nftables mode. [`Config::new`] has kube-proxy's defaults.

@@ -143,7 +143,28 @@ struct Read {
     elements: Option<ReadElements>,
 }
 
+/// How often tables are read that others change meanwhile.
+const READINGS: usize = 4;
+
+/// Reads the tables of a family at one generation of the ruleset, if other programs permit it: between two readings of parts, another program may delete
+/// the table.
 fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Result<Read, TableError> {
+    let mut readings = 0;
+    loop {
+        readings += 1;
+        let before = tables.generation()?;
+        let read = read_once(state, tables, family);
+        let is_torn = match &read {
+            Ok(_) => tables.generation()? != before,
+            Err(error) => error.is_not_found(),
+        };
+        if !is_torn || readings == READINGS {
+            return read;
+        }
+    }
+}
+
+fn read_once(state: &State, tables: &mut dyn Nftables, family: Family) -> Result<Read, TableError> {
     let mut read = Read {
         old: Vec::new(),
         found: Vec::new(),

@@ -214,7 +214,8 @@ pub(crate) fn owner_flags() -> TableFlags {
 }
 
 impl fmt::Display for Operation {
-    /// The equivalent commands of `nft`, which are one transaction.
+    /// The equivalent commands of `nft`, which are one transaction. They are for display: no version of `nft` up to 1.1.7 has a language for all rules
+    /// of a table, and no other program can change a table with an owner.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (family, slot, operations) = match self {
             Operation::Sysctl(sysctl) => return write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),
@@ -227,11 +228,14 @@ impl fmt::Display for Operation {
                     slot.table(*family)
                 );
             }
-            Operation::Create(create) => (
-                create.parameters.family,
-                create.slot,
-                create.operations(TableFlags::empty()),
-            ),
+            Operation::Create(create) => {
+                writeln!(
+                    f,
+                    "# For display: the table is made by netlink, and its language has rules that no version of nft loads."
+                )?;
+                let operations = create.operations(TableFlags::empty());
+                (create.parameters.family, create.slot, operations)
+            }
             Operation::Write(write) => (write.family, write.slot, write.operations()),
             Operation::Switch(switch) => {
                 if let Some(clients) = switch.clients() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use kernlink_services::{
     ChosenEndpoint, Family, Frontend, FrontendKey, FrontendKind, ObjectName, Protocol, ServicePort,
-    TrafficPolicy,
+    ServicePortName, TrafficPolicy,
 };
 
 use crate::class::{Kind, MOST_ENDPOINTS};
@@ -32,6 +32,8 @@ pub(crate) struct PortSpec {
     /// Whether there are more endpoints than a frontend can have.
     pub(crate) is_limited: bool,
     pub(crate) affinity: Option<Affinity>,
+    /// Whether clients are to have their endpoint together with others of a network, which is not possible.
+    pub(crate) has_affinity_mask: bool,
     /// The frontends that it owns, sorted by key, each once.
     pub(crate) frontends: Box<[(FrontendKey, FrontendSpec)]>,
     /// Endpoints on this node.
@@ -118,13 +120,15 @@ impl PortSpec {
             service: port.key.name.service.clone(),
             family: port.key.family,
             protocol: port.key.name.protocol,
-            comment: port.key.name.to_string().into(),
+            comment: comment(&port.key.name).into(),
             has_any,
             is_limited: cluster_is_limited || local_is_limited,
             affinity: affinity.map(|timeout| Affinity {
                 timeout: timeouts::rounded(timeout),
                 pool: pool(),
             }),
+            has_affinity_mask: affinity.is_some()
+                && port.options.affinity_mask.of(port.key.family) < port.key.family.address_bits(),
             hairpin: port
                 .local_endpoints
                 .iter()
@@ -158,6 +162,27 @@ impl PortSpec {
         cluster_ips.chain(hairpin)
     }
 }
+
+/// The longest comment that `nft` can load, in bytes.
+const LONGEST_COMMENT: usize = 128;
+
+/// The comment of the elements of a service port: its name. If that is too long, first the name of the port is shortened, then that of the Service.
+fn comment(name: &ServicePortName) -> String {
+    let complete = name.to_string();
+    if complete.len() <= LONGEST_COMMENT {
+        return complete;
+    }
+    let end = LONGEST_COMMENT - OMITTED.len();
+    let end = (0..=end).rev().find(|end| complete.is_char_boundary(*end));
+    complete
+        .get(..end.unwrap_or_default())
+        .unwrap_or_default()
+        .to_owned()
+        + OMITTED
+}
+
+/// What the rest of a shortened comment is replaced by.
+const OMITTED: &str = "...";
 
 /// The endpoints that receive connections, sorted, each as often as its weight requires, and whether there are more than a frontend can have.
 fn slots(chosen: &[ChosenEndpoint]) -> (Vec<Endpoint>, bool) {
@@ -340,6 +365,31 @@ mod tests {
         // Twice the weight.
         assert_eq!(after(&[1, 2], &[1, 1, 2]), [1, 2, 1]);
         assert_eq!(after(&[1, 2, 1], &[1, 2]), [1, 2]);
+    }
+
+    #[test]
+    fn a_comment_is_never_longer_than_nft_loads() {
+        let of = |namespace: &str, service: &str, port: &str| {
+            comment(&ServicePortName {
+                service: ObjectName::new(namespace, service),
+                port: port.into(),
+                protocol: Protocol::Tcp,
+            })
+        };
+        assert_eq!(of("default", "web", "http"), "default/web:http");
+        let [namespace, service] = ["n", "s"].map(|letter| letter.repeat(60));
+        assert_eq!(
+            of(&namespace, &service, "metric"),
+            format!("{namespace}/{service}:metric")
+        );
+        let shortened = of(&namespace, &service, "metrics");
+        assert_eq!(shortened, format!("{namespace}/{service}:met..."));
+        assert_eq!(shortened.len(), 128);
+        // Names that Kubernetes does not permit.
+        for length in 120..140 {
+            let comment = of("n", &"\u{e9}".repeat(length), "http");
+            assert!((127..=128).contains(&comment.len()), "{comment}");
+        }
     }
 
     #[test]

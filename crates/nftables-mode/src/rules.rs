@@ -344,12 +344,12 @@ impl Builder<'_> {
         expressions
     }
 
-    /// Continues if the frontend is in a map, whose values are not `zero`. Before Linux 6.5, a lookup in a map must write the value to a register.
-    fn has_value(&self, map: SetName, zero: Value) -> Vec<Expression> {
+    /// Continues if the frontend is in a map, in which no value is `unused`. Before Linux 6.5, a lookup in a map must write the value to a register.
+    fn has_value(&self, map: SetName, unused: Value) -> Vec<Expression> {
         let register = self.after_key();
         let mut expressions = self.key();
         expressions.push(Self::value_of(map, 0, register));
-        expressions.push(Compare::new(Register::data(register), CompareOperator::NotEqual, zero).into());
+        expressions.push(Compare::new(Register::data(register), CompareOperator::NotEqual, unused).into());
         expressions
     }
 
@@ -794,7 +794,8 @@ impl Builder<'_> {
             }
         }
         for chain in ["nat-prerouting", "nat-output"] {
-            let mut rule = self.has_value(SetName::Frontends, Value::port(0));
+            // 0 is a value: of a frontend with policy `Local` without an endpoint of this node, at which pods and the node use all endpoints.
+            let mut rule = self.has_value(SetName::Frontends, Value::port(u16::MAX));
             rule.push(Self::jump("services"));
             self.rule(chain, rule);
         }

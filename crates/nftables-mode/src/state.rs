@@ -13,7 +13,7 @@ use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
 use kernlink_host::flows::UdpFrontends;
 use kernlink_host::{CONNTRACK_BUCKETS, LocalSource};
-use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName};
+use kernlink_services::{Family, InterfaceAddress, NodeFacts, ServicePortId};
 
 pub(crate) use self::family::{Candidates, FamilyState, FoundTable, OldTable, ReadElements};
 use crate::config::Config;
@@ -37,8 +37,8 @@ pub struct State {
     /// Events that no sync has returned yet.
     pub(crate) events: Events,
     pub(crate) readings: Readings,
-    /// The Services with more endpoints than are balanced, which were reported.
-    pub(crate) limited: BTreeSet<ObjectName>,
+    /// The service ports with more endpoints than are balanced, which were reported.
+    pub(crate) limited: BTreeSet<ServicePortId>,
     /// Whether all service ports are to be compiled again.
     pub(crate) is_outdated: bool,
     /// The time of the plan or sync in progress, or of the last one.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the addresses of the node | events of route netlink |
 //! | tables and chains | notifications of nf_tables; where the kernel has owners of tables (Linux 6.9), no other program can change them |
-//! | elements | a full listing; where the kernel has owners, no other program can change them |
+//! | elements | a full listing, of at most 150 000 elements; where the kernel has owners, no other program can change them |
 
 use kernlink_host::watch::{Changed, Watchable, Watched, WatchedTable};
 pub use kernlink_host::watch::{RulesSource, WatchError, WatchOptions, Watcher};

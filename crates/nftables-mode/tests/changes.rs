@@ -463,6 +463,40 @@ fn more_endpoints_than_the_largest_class_are_reported_once_and_a_part_is_served(
         kernlink_services::Endpoint::new([10, 250, 0, 1].into()).with_node("node-b"),
     ))));
     assert_eq!(process.sync().events, []);
+    // Another port of the Service has few endpoints: both are compiled again.
+    for port in [90, 91] {
+        process.service(service("a", 1).with_port(kernlink_services::Port::new("metrics", port)));
+        process.change(Change::EndpointSlices(ObjectChange::Upsert({
+            let mut few = slice("a", &[])
+                .with_endpoint(kernlink_services::Endpoint::new([10, 251, 0, 1].into()).with_node("node-b"));
+            few.name = kernlink_services::ObjectName::new("ns", "a-few");
+            few.ports[0].name = Some("metrics".into());
+            few
+        })));
+        let texts: Vec<String> = process.sync().events.iter().map(ToString::to_string).collect();
+        assert!(texts.iter().all(|text| !text.contains(expected)), "{texts:?}");
+    }
+}
+
+#[test]
+fn an_affinity_mask_is_reported_once() {
+    let mut process = Process::new();
+    let mut masked = with_affinity(service("a", 1), 90);
+    masked
+        .annotations
+        .insert("kernlink.io/affinity-mask".into(), "24".into());
+    process.service(masked.clone());
+    let events: Vec<String> = process.sync().events.iter().map(ToString::to_string).collect();
+    let of_mask = |events: &[String]| {
+        events
+            .iter()
+            .filter(|text| text.contains("affinity-mask"))
+            .count()
+    };
+    assert_eq!(of_mask(&events), 1, "{events:?}");
+    process.endpoints("a", &[(1, false)]);
+    let events: Vec<String> = process.sync().events.iter().map(ToString::to_string).collect();
+    assert_eq!(of_mask(&events), 0, "{events:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 #[path = "support/node.rs"]
 mod node;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -153,6 +154,34 @@ fn the_first_sync_resolves_node_ports_once() {
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(synced.events, []);
     assert_eq!(proxier.cost().resolved, 1);
+}
+
+#[test]
+fn no_address_of_a_family_without_a_primary_one_accepts_node_ports() {
+    let mut config = config();
+    config.services.node_ips = vec![[192, 0, 2, 1].into()];
+    config.services.node_port_addresses = NodePortAddresses::Primary;
+    let mut kernel = kernel();
+    let addresses: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+    let addresses = addresses.map(|address| LinkAddress::host(address).unwrap());
+    let eth0 = LinkName::new("eth0").unwrap();
+    kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
+    let mut proxier = proxier(config, kernel);
+    let mut node_port = service("web", "10.96.0.1");
+    node_port.cluster_ips = vec!["10.96.0.1".into(), "fd00::1".into()];
+    node_port.ip_families = Family::ALL.into();
+    node_port.service_type = ServiceType::NodePort;
+    node_port.ports[0].node_port = 30_080;
+    upsert(&mut proxier, node_port);
+    let synced = proxier.sync(Instant::now()).unwrap();
+    let texts: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    let expected =
+        "nodePortAddresses: primary: the node has no IPv6 address; no IPv6 address accepts node ports";
+    assert!(texts.iter().any(|text| text.contains(expected)), "{texts:?}");
+    assert_eq!(
+        virtual_servers(proxier.kernel_mut()),
+        ["-t 10.96.0.1:80", "-t 192.0.2.1:30080", "-t [fd00::1]:80"]
+    );
 }
 
 #[test]

@@ -173,6 +173,8 @@ pub enum Reason {
     NoNodePortAddress(Family),
     /// `nodePortAddresses` has no network of this family, so all addresses of the family accept node ports.
     NoNodePortNetwork(Family),
+    /// `nodePortAddresses` is `primary`, and the node has an address in another family only, so no address of this family accepts node ports.
+    NoPrimaryAddress(Family),
     /// `nodePortAddresses` is `primary`, and no address of this node is known, so no address accepts node ports.
     NodeAddressUnknown,
     /// Two ports of a Service have the same name and protocol. The first one is used.
@@ -461,6 +463,10 @@ impl fmt::Display for Reason {
             Reason::NoNodePortNetwork(family) => write!(
                 f,
                 "nodePortAddresses: no {family} network; all {family} addresses accept node ports"
+            ),
+            Reason::NoPrimaryAddress(family) => write!(
+                f,
+                "nodePortAddresses: primary: the node has no {family} address; no {family} address accepts node ports"
             ),
             Reason::NodeAddressUnknown => f.write_str(
                 "nodePortAddresses: primary: no address of this node is known yet; no address accepts node ports",

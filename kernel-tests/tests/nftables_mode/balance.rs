@@ -77,6 +77,100 @@ fn bound(degrees_of_freedom: f64) -> f64 {
     degrees_of_freedom * (1.0 - spread + 6.0 * spread.sqrt()).powi(3)
 }
 
+/// The packets are dropped after they were counted, so that each begins a connection.
+const COUNTERS: &str = "table ip counting {
+    set endpoints { type ipv4_addr; flags dynamic; size 1000; }
+    chain forward { type filter hook forward priority 20; policy accept; ip daddr 10.250.0.0/16 add @endpoints { ip daddr counter } drop; }
+}
+";
+
+/// The packets to each endpoint.
+fn counted() -> Vec<f64> {
+    let listed = tools::must("nft", &["list", "set", "ip", "counting", "endpoints"]);
+    listed
+        .split("counter packets ")
+        .skip(1)
+        .map(|text| text.split(' ').next().unwrap().parse().unwrap())
+        .collect()
+}
+
+/// Sends the first packets of connections: each has another source.
+fn begin_connections(network: &Network, target: SocketAddr, connections: u32) {
+    network.client.run(|| {
+        tools::ip(&["route", "add", "local", "198.18.0.0/16", "dev", "lo"]);
+        for number in 0..connections {
+            let [_, _, high, low] = (number / 50_000).to_be_bytes();
+            let port = u16::try_from(10_000 + number % 50_000).unwrap();
+            let source = SocketAddr::from(([198, 18, high, low + 1], port));
+            let socket = std::net::UdpSocket::bind(source).unwrap();
+            // The ICMP error about an earlier packet would be reported.
+            wait::until(|| socket.send_to(b"x", target).map_err(|error| error.to_string()));
+        }
+        tools::ip(&["route", "delete", "local", "198.18.0.0/16", "dev", "lo"]);
+    });
+}
+
+/// `KERNLINK_CONNECTIONS`: the number for each size; the 99.9 % bound of chi-squared, which one of a thousand runs exceeds, is printed.
+#[test]
+fn counters_of_the_kernel_show_that_connections_are_balanced() {
+    requires!(Feature::Conntrack);
+    let connections = std::env::var("KERNLINK_CONNECTIONS").map_or(10_000, |text| text.parse().unwrap());
+    on_network(1, |network| {
+        tools::set_sysctl("net.ipv4.conf.all.rp_filter", "0");
+        tools::run_with_input("nft", &["-f", "-"], COUNTERS).unwrap();
+        tools::ip(&[
+            "route",
+            "add",
+            "10.250.0.0/16",
+            "via",
+            &Network::pod_ipv4(0).to_string(),
+        ]);
+        let mut proxier = proxier("");
+        for endpoints in [2_u16, 3, 7, 64, 257] {
+            let addresses: String = (0..endpoints)
+                .map(|number| {
+                    format!(
+                        "{{addresses: ['10.250.{}.{}']}}, ",
+                        number / 250,
+                        number % 250 + 1
+                    )
+                })
+                .collect();
+            let slice = format!(
+                "---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata: {{name: web, namespace: default, labels: {{kubernetes.io/service-name: web}}}}
+ports: [{{name: ask, port: 5353, protocol: UDP}}]
+endpoints: [{addresses}]
+"
+            );
+            change(
+                &mut proxier,
+                &(service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slice),
+            );
+            tools::must("nft", &["flush", "set", "ip", "counting", "endpoints"]);
+            begin_connections(network, SocketAddr::new(cluster_ips(1)[0], 53), connections);
+            let counts = counted();
+            assert_eq!(counts.len(), usize::from(endpoints));
+            assert_eq!(counts.iter().sum::<f64>(), f64::from(connections));
+            let even = f64::from(connections) / f64::from(endpoints);
+            let chi_squared: f64 = counts.iter().map(|count| (count - even).powi(2) / even).sum();
+            let freedom = f64::from(endpoints) - 1.0;
+            let spread = 2.0 / (9.0 * freedom);
+            let usual = freedom * (1.0 - spread + 3.09 * spread.sqrt()).powi(3);
+            println!(
+                "{endpoints} endpoints, {connections} connections: chi-squared {chi_squared:.1}, 99.9 % bound {usual:.1}"
+            );
+            assert!(
+                chi_squared < bound(freedom),
+                "{endpoints} endpoints: {chi_squared}, {counts:?}"
+            );
+        }
+    });
+}
+
 #[test]
 fn every_endpoint_gets_its_share_for_every_number_of_endpoints() {
     requires!(Feature::Conntrack);

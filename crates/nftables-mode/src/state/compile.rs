@@ -17,6 +17,9 @@ use crate::rules::Parameters;
 /// The code of the event that a Service has more endpoints than are balanced.
 const TOO_MANY_ENDPOINTS: &str = "TooManyEndpoints";
 
+/// The annotation with the prefix length of the networks whose clients have an endpoint together.
+const AFFINITY_MASK: &str = "kernlink.io/affinity-mask";
+
 impl State {
     /// Decides for each family which table it uses, after the desired elements are known.
     pub(crate) fn settle_tables(&mut self) {
@@ -71,7 +74,7 @@ impl State {
         self.replace_flows(id, before.as_deref(), now.as_deref());
         if let Some(now) = &now
             && now.is_limited
-            && self.limited.insert(now.service.clone())
+            && self.limited.insert(id)
         {
             let text = format!(
                 "port {} has more than {MOST_ENDPOINTS} endpoints; new connections are balanced over {MOST_ENDPOINTS} of them",
@@ -83,8 +86,17 @@ impl State {
             };
             self.events.add([Event::service(now.service.clone(), reason)]);
         }
-        if let Some(now) = now.as_ref().filter(|now| !now.is_limited) {
-            self.limited.remove(&now.service);
+        if let Some(now) = now.as_ref().filter(|now| now.has_affinity_mask)
+            && before.as_deref().is_none_or(|before| !before.has_affinity_mask)
+        {
+            let reason = Reason::OptionWithoutEffect {
+                option: AFFINITY_MASK.to_owned(),
+                why: "in nftables mode each address has an endpoint of its own".to_owned(),
+            };
+            self.events.add([Event::service(now.service.clone(), reason)]);
+        }
+        if now.as_ref().is_none_or(|now| !now.is_limited) {
+            self.limited.remove(&id);
         }
         if let Some(before) = &before {
             let state = self.family_mut(before.family);

@@ -33,10 +33,12 @@ impl State {
                 family.forget();
             }
             Operation::Own(family, _) => {
-                if let Some(table) = &mut self.family_mut(*family).table {
+                let family = self.family_mut(*family);
+                if let Some(table) = &mut family.table {
                     table.is_ownerless = false;
-                    // Another program may have changed it between the reading and this: the next listing reads it once more.
+                    // Another program may have changed it between the reading and this: it is read once more, now.
                     table.is_own = true;
+                    family.needs_listing = true;
                 }
             }
             Operation::Write(write) => self.family_mut(write.family).record(write),

@@ -314,9 +314,16 @@ impl Model {
             .families
             .iter()
             .filter(|&&family| named(family) == Some(false));
+        let reason = |family| {
+            if is_primary {
+                Reason::NoPrimaryAddress(family)
+            } else {
+                Reason::NoNodePortNetwork(family)
+            }
+        };
         missing
             .filter(|_| is_limited)
-            .map(|&family| Event::configuration(Reason::NoNodePortNetwork(family)))
+            .map(|&family| Event::configuration(reason(family)))
             .collect()
     }
 

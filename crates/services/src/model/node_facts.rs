@@ -113,7 +113,11 @@ impl NodeFacts {
                 .map(IpNet::from)
                 .collect(),
         };
-        let accepts_all = nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0);
+        // A node without an address in this family has no primary one.
+        let accepts_all = match &config.node_port_addresses {
+            NodePortAddresses::Primary => false,
+            _ => nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0),
+        };
         let own = interfaces
             .iter()
             .map(|interface| interface.address)
