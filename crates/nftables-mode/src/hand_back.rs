@@ -158,7 +158,7 @@ mod tests {
             ))
         );
         early.execute(&mut fake).unwrap();
-        let all = ["ip kernlink", "ip kernlink-2", "ip other", "ip kube-proxy"];
+        let all = ["ip kernlink", "ip kernlink-2", "ip kube-proxy", "ip other"];
         assert_eq!(names(&mut fake), all);
 
         with_map(&mut fake, &kube_proxy, KUBE_PROXY_FRONTENDS, true);
@@ -168,7 +168,7 @@ mod tests {
         let first = Slot::First.table(Family::Ipv4);
         fake.apply(&[Operation::delete(ItemKey::Table(first))]).unwrap();
         late.execute(&mut fake).unwrap();
-        assert_eq!(names(&mut fake), ["ip other", "ip kube-proxy"]);
+        assert_eq!(names(&mut fake), ["ip kube-proxy", "ip other"]);
         assert_eq!(HandBack::plan(&mut fake), HandBack::default());
         assert_eq!(HandBack::default().to_string(), "");
     }
