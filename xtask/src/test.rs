@@ -91,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) 
 const ON_EVERY_KERNEL: &[(&str, &[&str])] = &[
     ("contract_nftables", &[]),
     ("nftables", &[]),
-    ("nftables_mode", &["packets::", "sctp::", "udp::"]),
+    ("nftables_mode", &["packets::"]),
 ];
 
 /// The steps of the VM: after the tier [`Host`](Tier::Host) the tests that it skipped, and [`ON_EVERY_KERNEL`]; otherwise all tests.
