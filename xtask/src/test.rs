@@ -116,7 +116,7 @@ fn timed(tier: Tier, run: impl FnOnce() -> Result<TierReport>) -> Result<TierRep
 const ON_EVERY_KERNEL: &[(&str, &[&str])] = &[
     ("contract_nftables", &[]),
     ("nftables", &[]),
-    ("nftables_mode", &["packets::", "sctp::", "udp::"]),
+    ("nftables_mode", &["packets::"]),
 ];
 
 /// The steps of the VM: after the tier [`Host`](Tier::Host) the tests that it skipped, and [`ON_EVERY_KERNEL`]; otherwise all tests.
