@@ -521,7 +521,13 @@ mod tests {
         for step in steps {
             assert_eq!(step.environment["PATH"], "/declared");
             // `unshare` is found in the same folder.
-            assert_eq!(host::in_private_namespace(&step).environment["PATH"], "/declared");
+            let on_host = host::in_private_namespace(&step);
+            assert_eq!(on_host.environment["PATH"], "/declared");
+            let threads = &on_host.environment["RUST_TEST_THREADS"];
+            assert!(
+                threads.parse::<usize>().is_ok_and(|threads| threads > 0),
+                "{threads}"
+            );
         }
     }
 

@@ -253,6 +253,27 @@ fn clients_keep_their_endpoint_through_every_frontend_until_it_is_removed_or_tim
     assert_eq!(process.node.elements(Family::Ipv4, "affinity-clients").len(), 0);
 }
 
+/// A frontend with policy `Local` shows the indices for both policies, another one those for `Cluster` only.
+#[test]
+fn a_new_process_keeps_the_indices_of_endpoints_for_both_policies() {
+    let mut process = Process::new();
+    process.service(with_local_policy(balanced("web", 1)));
+    process.endpoints("web", &[(3, true), (4, true), (5, false)]);
+    process.sync();
+    // The new one is the first in order, and gets the last index.
+    let all = [(1, true), (3, true), (4, true), (5, false)];
+    process.endpoints("web", &all);
+    process.sync();
+    // The frontends are compared in a random order.
+    for _ in 0..16 {
+        process = Process::on(process.node, &config());
+        process.service(with_local_policy(balanced("web", 1)));
+        process.endpoints("web", &all);
+        let synced = process.sync();
+        assert!(synced.plan.is_empty(), "{}", synced.plan);
+    }
+}
+
 #[test]
 fn another_configuration_fills_a_second_table_and_clients_keep_their_endpoint() {
     let mut process = Process::new();

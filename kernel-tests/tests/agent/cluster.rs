@@ -1,6 +1,7 @@
 //! The agent with an API server, in iptables mode.
 
 use std::fs;
+use std::path::Path;
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
@@ -25,6 +26,25 @@ pub(crate) fn api_node(addresses: &[&str]) -> Value {
         .map(|address| json!({"type": "InternalIP", "address": address}))
         .collect();
     json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a"}, "status": {"addresses": addresses}})
+}
+
+/// Runs a test on the node of a network with so many pods, which answer on port 8080, with the configuration of a client of an API server that has
+/// the Node of the agent.
+pub(crate) fn with_api_server(
+    pods: u8,
+    has_streamed_lists: bool,
+    test: impl FnOnce(&Network, &ApiServer, &Path) + Send,
+) {
+    let network = Network::new(pods);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    network.node.run(|| {
+        let server = ApiServer::start(ADDRESS, has_streamed_lists);
+        files.replace("kubeconfig", &server.kubeconfig("secret"));
+        server.apply(api_node(&["192.0.2.1"]));
+        test(&network, &server, &kubeconfig);
+    });
 }
 
 pub(crate) fn add(server: &ApiServer, name: &str, address: &str, pod: u8) {

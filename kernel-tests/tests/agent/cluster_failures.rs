@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
-use crate::cluster::{ADDRESS, add, api_node, delete, lists};
+use crate::cluster::{ADDRESS, add, api_node, delete, lists, with_api_server};
 use crate::service_manager::{SOCKET, ServiceManager};
 use crate::support::{Agent, Manifests, api_command, ask, get, service, wait_for_answer, wait_until_gone};
 
@@ -22,20 +22,13 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 #[test]
 fn watches_that_are_refused_are_repeated_or_their_list_is_read_again() {
     requires!(Feature::Iptables);
-    let network = Network::new(2);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    network.node.run(|| {
-        let server = ApiServer::start(ADDRESS, false);
-        files.replace("kubeconfig", &server.kubeconfig("secret"));
-        server.apply(api_node(&["192.0.2.1"]));
-        add(&server, "a", "10.96.0.1", 0);
-        add(&server, "b", "10.96.0.2", 0);
+    with_api_server(2, false, |network, server, kubeconfig| {
+        add(server, "a", "10.96.0.1", 0);
+        add(server, "b", "10.96.0.2", 0);
         // The role permits lists, and no watch of slices.
         server.refuse_watches(SLICES, Some(403));
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        wait_for_answer(&network, "10.96.0.1", "pod0");
+        let agent = Agent::spawn(api_command(kubeconfig, &[]));
+        wait_for_answer(network, "10.96.0.1", "pod0");
         agent.wait_for(
             "watch of endpointslices.discovery.k8s.io is refused: a message (403)",
             1,
@@ -44,17 +37,17 @@ fn watches_that_are_refused_are_repeated_or_their_list_is_read_again() {
         server.take_requests();
         server.apply(api_slice("a", 1));
         server.refuse_watches(SLICES, None);
-        wait_for_answer(&network, "10.96.0.1", "pod1");
+        wait_for_answer(network, "10.96.0.1", "pod1");
         agent.wait_for("read from the API server again", 1);
         assert_eq!(lists(&server.take_requests()), 0);
 
         // The watch is refused as no permission is: the list is read, and has what happened. This is reported once.
         server.refuse_watches(SERVICES, Some(400));
         server.cut();
-        delete(&server, "b");
+        delete(server, "b");
         wait_until_gone("b");
-        add(&server, "c", "10.96.0.3", 1);
-        wait_for_answer(&network, "10.96.0.3", "pod1");
+        add(server, "c", "10.96.0.3", 1);
+        wait_for_answer(network, "10.96.0.3", "pod1");
         agent.wait_for("the list is read again: a message (400)", 2);
         assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
         let (_, log) = agent.stop();

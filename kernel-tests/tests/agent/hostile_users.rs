@@ -3,16 +3,14 @@
 use std::fs;
 
 use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{requires, tools, wait};
 use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
-use crate::api_server::ApiServer;
-use crate::cluster::{ADDRESS, add, api_node, delete};
+use crate::cluster::{add, delete, with_api_server};
 use crate::hanging_tool::{release, replace, replace_by, wait_until_it_hangs};
 use crate::iptables_mode::choose;
-use crate::support::{Agent, Manifests, api_command, ask, get, wait_for_answer};
+use crate::support::{Agent, api_command, ask, get, wait_for_answer};
 
 /// A Service with these external IPs, created in this year.
 fn with_external_ips(name: &str, address: &str, external: &[&str], year: u16) -> Value {
@@ -26,14 +24,7 @@ fn with_external_ips(name: &str, address: &str, external: &[&str], year: u16) ->
 fn an_external_ip_of_an_old_service_does_not_take_the_traffic_of_a_cluster_ip() {
     requires!(Feature::Iptables);
     for mode in ["iptables", "userspace"] {
-        let network = Network::new(2);
-        let _servers = network.serve(Protocol::Tcp, 8080);
-        let files = Manifests::new();
-        let kubeconfig = files.0.join("kubeconfig");
-        network.node.run(|| {
-            let server = ApiServer::start(ADDRESS, false);
-            files.replace("kubeconfig", &server.kubeconfig("secret"));
-            server.apply(api_node(&["192.0.2.1"]));
+        with_api_server(2, false, |network, server, kubeconfig| {
             // One in advance, and one at an address that another Service has.
             server.apply(api_slice("thief", 1));
             server.apply(with_external_ips(
@@ -44,13 +35,13 @@ fn an_external_ip_of_an_old_service_does_not_take_the_traffic_of_a_cluster_ip() 
             ));
             server.apply(with_external_ips("b", "10.96.0.2", &[], 2026));
             server.apply(api_slice("b", 0));
-            let start = || Agent::spawn(api_command(&kubeconfig, &["--proxy-mode", mode]));
+            let start = || Agent::spawn(api_command(kubeconfig, &["--proxy-mode", mode]));
             let agent = start();
-            wait_for_answer(&network, "10.96.0.66", "pod1");
-            wait_for_answer(&network, "10.96.0.2", "pod0");
+            wait_for_answer(network, "10.96.0.66", "pod1");
+            wait_for_answer(network, "10.96.0.2", "pod0");
             server.apply(with_external_ips("a", "10.96.0.1", &[], 2026));
             server.apply(api_slice("a", 0));
-            wait_for_answer(&network, "10.96.0.1", "pod0");
+            wait_for_answer(network, "10.96.0.1", "pod0");
             agent.wait_for("external IP 10.96.0.1:80/TCP", 1);
 
             // A change of the old Service, and the next process, change nothing.
@@ -59,15 +50,15 @@ fn an_external_ip_of_an_old_service_does_not_take_the_traffic_of_a_cluster_ip() 
             marker["spec"]["ports"][0]["port"] = json!(80);
             server.apply(marker);
             server.apply(api_slice("marker", 0));
-            wait_for_answer(&network, "10.96.0.9", "pod0");
+            wait_for_answer(network, "10.96.0.9", "pod0");
             for _ in 0..5 {
                 assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
                 assert_eq!(ask(&network.client, "10.96.0.2").unwrap(), "pod0");
             }
             agent.stop();
             let _agent = start();
-            wait_for_answer(&network, "10.96.0.1", "pod0");
-            wait_for_answer(&network, "10.96.0.66", "pod1");
+            wait_for_answer(network, "10.96.0.1", "pod0");
+            wait_for_answer(network, "10.96.0.66", "pod1");
             assert_eq!(ask(&network.client, "10.96.0.2").unwrap(), "pod0");
         });
     }
@@ -76,20 +67,13 @@ fn an_external_ip_of_an_old_service_does_not_take_the_traffic_of_a_cluster_ip() 
 #[test]
 fn what_the_configuration_does_not_permit_to_services_has_no_effect_in_the_kernel() {
     requires!(Feature::Iptables);
-    let network = Network::new(2);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    network.node.run(|| {
-        let server = ApiServer::start(ADDRESS, false);
-        files.replace("kubeconfig", &server.kubeconfig("secret"));
-        server.apply(api_node(&["192.0.2.1"]));
+    with_api_server(2, false, |network, server, kubeconfig| {
         // With the annotation no endpoint gets connections.
         let mut service = with_external_ips("a", "10.96.0.1", &["198.51.100.1"], 2026);
         service["metadata"]["annotations"] = json!({"kernlink.io/weights": "node=node-a:0"});
         server.apply(service);
         server.apply(api_slice("a", 0));
-        add(&server, "b", "10.96.0.2", 1);
+        add(server, "b", "10.96.0.2", 1);
         let external = || {
             tools::run("iptables-save", &[])
                 .unwrap()
@@ -99,19 +83,19 @@ fn what_the_configuration_does_not_permit_to_services_has_no_effect_in_the_kerne
             &["--service-annotations", "scheduler"][..],
             &["--service-annotation-namespaces", "kube-system"],
         ] {
-            let agent = Agent::spawn(api_command(&kubeconfig, arguments));
-            wait_for_answer(&network, "10.96.0.1", "pod0");
+            let agent = Agent::spawn(api_command(kubeconfig, arguments));
+            wait_for_answer(network, "10.96.0.1", "pod0");
             assert_eq!(ask(&network.client, "198.51.100.1").unwrap(), "pod0");
             agent.wait_for("kernlink.io/weights", 1);
             agent.stop();
         }
-        let agent = Agent::spawn(api_command(&kubeconfig, &["--ignore-external-ips"]));
-        wait_for_answer(&network, "10.96.0.2", "pod1");
+        let agent = Agent::spawn(api_command(kubeconfig, &["--ignore-external-ips"]));
+        wait_for_answer(network, "10.96.0.2", "pod1");
         wait::until(|| if external() { Err("it is served") } else { Ok(()) });
         agent.wait_for("externalIPs", 1);
         agent.stop();
         // Without a restriction both have an effect.
-        let _agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        let _agent = Agent::spawn(api_command(kubeconfig, &[]));
         wait::until(|| {
             if external() {
                 Ok(())
@@ -130,15 +114,8 @@ fn what_the_configuration_does_not_permit_to_services_has_no_effect_in_the_kerne
 fn many_services_with_one_external_ip_are_few_lines_of_the_log_when_one_is_deleted() {
     const SERVICES: u16 = 400;
     requires!(Feature::Iptables);
-    let network = Network::new(1);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
     let external = "198.51.100.1";
-    network.node.run(|| {
-        let server = ApiServer::start(ADDRESS, true);
-        files.replace("kubeconfig", &server.kubeconfig("secret"));
-        server.apply(api_node(&["192.0.2.1"]));
+    with_api_server(1, true, |network, server, kubeconfig| {
         for number in 0..SERVICES {
             let address = format!("10.96.{}.{}", number >> 8, number & 255);
             // The first one is the oldest.
@@ -150,16 +127,16 @@ fn many_services_with_one_external_ip_are_few_lines_of_the_log_when_one_is_delet
             ));
         }
         server.apply(api_slice("s3", 0));
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        let agent = Agent::spawn(api_command(kubeconfig, &[]));
         agent.wait_for(" synced done=", 1);
         let lines = || agent.log().lines().count();
         let at_first = lines();
         assert!(at_first < 60, "{}", agent.log());
         // Each deletion gives the address to the next one.
         for number in 0..3 {
-            delete(&server, &format!("s{number}"));
+            delete(server, &format!("s{number}"));
         }
-        wait_for_answer(&network, external, "pod0");
+        wait_for_answer(network, external, "pod0");
         assert!(lines() < at_first + 40, "{}", agent.log());
         let before = agent.resident();
         for _ in 0..200 {
@@ -177,19 +154,12 @@ fn an_object_that_changes_all_the_time_while_a_sync_takes_long_does_not_fill_mem
     const ENDPOINTS: u16 = 600;
     const CHANGES: usize = 600;
     requires!(Feature::Iptables);
-    let network = Network::new(2);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    network.node.run(|| {
+    with_api_server(2, true, |network, server, kubeconfig| {
         choose("iptables-nft");
         replace("iptables-restore", "/run/hangs");
-        let server = ApiServer::start(ADDRESS, true);
-        files.replace("kubeconfig", &server.kubeconfig("secret"));
-        server.apply(api_node(&["192.0.2.1"]));
-        add(&server, "a", "10.96.0.1", 0);
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        wait_for_answer(&network, "10.96.0.1", "pod0");
+        add(server, "a", "10.96.0.1", 0);
+        let agent = Agent::spawn(api_command(kubeconfig, &[]));
+        wait_for_answer(network, "10.96.0.1", "pod0");
         agent.wait_for(" synced done=", 1);
         let received = || {
             let page = get("127.0.0.1:10249", "/metrics").unwrap();
@@ -199,7 +169,7 @@ fn an_object_that_changes_all_the_time_while_a_sync_takes_long_does_not_fill_mem
         };
 
         fs::write("/run/hangs", "").unwrap();
-        add(&server, "b", "10.96.0.2", 1);
+        add(server, "b", "10.96.0.2", 1);
         wait_until_it_hangs();
         // All endpoints but one are not ready.
         let slice = |change: usize| {
@@ -228,8 +198,8 @@ fn an_object_that_changes_all_the_time_while_a_sync_takes_long_does_not_fill_mem
         // What was received is not lost.
         fs::remove_file("/run/hangs").unwrap();
         release();
-        wait_for_answer(&network, "10.96.0.2", "pod1");
-        wait_for_answer(&network, "10.96.0.1", "pod1");
+        wait_for_answer(network, "10.96.0.2", "pod1");
+        wait_for_answer(network, "10.96.0.1", "pod1");
         let (status, log) = agent.stop();
         assert!(status.success(), "{log}");
     });
@@ -239,11 +209,7 @@ fn an_object_that_changes_all_the_time_while_a_sync_takes_long_does_not_fill_mem
 fn services_whose_operations_fail_do_not_use_up_the_events_of_the_node() {
     const SERVICES: u8 = 40;
     requires!(Feature::Iptables);
-    let network = Network::new(1);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    network.node.run(|| {
+    with_api_server(1, true, |network, server, kubeconfig| {
         choose("iptables-nft");
         // Each rule with such an address is refused for another reason; with the file, everything.
         let script = "#!/bin/sh
@@ -271,14 +237,11 @@ done
 printf %s \"$input\" | exec /usr/sbin/iptables-restore \"$@\"
 ";
         replace_by("iptables-restore", script);
-        let server = ApiServer::start(ADDRESS, true);
-        files.replace("kubeconfig", &server.kubeconfig("secret"));
-        server.apply(api_node(&["192.0.2.1"]));
-        add(&server, "good", "10.96.0.1", 0);
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        wait_for_answer(&network, "10.96.0.1", "pod0");
+        add(server, "good", "10.96.0.1", 0);
+        let agent = Agent::spawn(api_command(kubeconfig, &[]));
+        wait_for_answer(network, "10.96.0.1", "pod0");
         for number in 1..=SERVICES {
-            add(&server, &format!("s{number}"), &format!("10.96.9.{number}"), 0);
+            add(server, &format!("s{number}"), &format!("10.96.9.{number}"), 0);
         }
         agent.wait_for("reason 1", 1);
         wait::until(|| {
@@ -316,7 +279,7 @@ printf %s \"$input\" | exec /usr/sbin/iptables-restore \"$@\"
         });
         assert!(!of_failures()[1].contains("Service "), "{:?}", of_failures());
         fs::remove_file("/run/refuses").unwrap();
-        wait_for_answer(&network, "10.96.0.1", "pod0");
+        wait_for_answer(network, "10.96.0.1", "pod0");
         agent.stop();
     });
 }

@@ -1,14 +1,12 @@
 //! Fields of objects that the agent does not use, and unknown values of those that it uses, in iptables mode.
 
 use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{requires, tools};
 use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
-use crate::api_server::ApiServer;
-use crate::cluster::{ADDRESS, api_node};
-use crate::support::{Agent, Manifests, api_command, wait_for_answer, wait_until_gone};
+use crate::cluster::{api_node, with_api_server};
+use crate::support::{Agent, api_command, wait_for_answer, wait_until_gone};
 
 /// A Service as the API server stores it after a condition was written without a time, with more fields of unexpected types.
 fn odd_service(name: &str, address: &str) -> Value {
@@ -37,13 +35,7 @@ fn odd_slice(service: &str, pod: u8) -> Value {
 #[test]
 fn a_service_with_a_condition_without_a_time_is_served_and_its_later_changes_apply() {
     requires!(Feature::Iptables);
-    let network = Network::new(2);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    network.node.run(|| {
-        let server = ApiServer::start(ADDRESS, false);
-        files.replace("kubeconfig", &server.kubeconfig("secret"));
+    with_api_server(2, false, |network, server, kubeconfig| {
         let mut node = api_node(&["192.0.2.1"]);
         node["spec"] = json!({"taints": [{"key": "t", "timeAdded": 7}], "configSource": []});
         node["status"]["conditions"] =
@@ -54,24 +46,24 @@ fn a_service_with_a_condition_without_a_time_is_served_and_its_later_changes_app
         server.apply(odd_slice("a", 0));
         server.apply(api_service("b", "10.96.0.2"));
         server.apply(api_slice("b", 0));
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        wait_for_answer(&network, "10.96.0.1", "pod0");
+        let agent = Agent::spawn(api_command(kubeconfig, &[]));
+        wait_for_answer(network, "10.96.0.1", "pod0");
 
         // A watch: also a Service gets such a condition that had none.
         server.apply(odd_slice("a", 1));
-        wait_for_answer(&network, "10.96.0.1", "pod1");
+        wait_for_answer(network, "10.96.0.1", "pod1");
         server.apply(odd_service("a", "10.96.0.11"));
-        wait_for_answer(&network, "10.96.0.11", "pod1");
+        wait_for_answer(network, "10.96.0.11", "pod1");
         server.apply(odd_service("b", "10.96.0.12"));
-        wait_for_answer(&network, "10.96.0.12", "pod0");
+        wait_for_answer(network, "10.96.0.12", "pod0");
         let (_, log) = agent.stop();
         assert!(!log.contains("shop/a") && !log.contains("shop/b"), "{log}");
 
         // After a restart they are part of a list.
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        let agent = Agent::spawn(api_command(kubeconfig, &[]));
         server.apply(odd_slice("a", 0));
-        wait_for_answer(&network, "10.96.0.11", "pod0");
-        wait_for_answer(&network, "10.96.0.12", "pod0");
+        wait_for_answer(network, "10.96.0.11", "pod0");
+        wait_for_answer(network, "10.96.0.12", "pod0");
         server.delete(&odd_service("a", ""));
         wait_until_gone("a");
         let (_, log) = agent.stop();
@@ -82,24 +74,21 @@ fn a_service_with_a_condition_without_a_time_is_served_and_its_later_changes_app
 #[test]
 fn unknown_values_of_a_service_are_reported_and_do_not_cost_it() {
     requires!(Feature::Iptables);
-    let network = Network::new(2);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    network.node.run(|| {
-        let server = ApiServer::start(ADDRESS, false);
-        files.replace("kubeconfig", &server.kubeconfig("secret"));
-        server.apply(api_node(&["192.0.2.1"]));
+    with_api_server(2, false, |network, server, kubeconfig| {
         server.apply(api_service("a", "10.96.0.1"));
         server.apply(api_slice("a", 0));
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        wait_for_answer(&network, "10.96.0.1", "pod0");
+        let agent = Agent::spawn(api_command(kubeconfig, &[]));
+        wait_for_answer(network, "10.96.0.1", "pod0");
 
         let mut service = api_service("a", "10.96.0.11");
         let ports = service["spec"]["ports"].as_array_mut().unwrap();
         ports[0]["name"] = json!("");
         ports.push(json!({"name": "q", "port": 443, "protocol": "QUIC"}));
-        for field in ["internalTrafficPolicy", "externalTrafficPolicy", "sessionAffinity"] {
+        for field in [
+            "internalTrafficPolicy",
+            "externalTrafficPolicy",
+            "sessionAffinity",
+        ] {
             service["spec"][field] = json!("Zone");
         }
         service["status"] = json!({"loadBalancer": {"ingress": [
@@ -115,8 +104,8 @@ fn unknown_values_of_a_service_are_reported_and_do_not_cost_it() {
         unknown["addressType"] = json!("IPv8");
         server.apply(unknown);
 
-        wait_for_answer(&network, "10.96.0.11", "pod1");
-        wait_for_answer(&network, "198.51.100.2", "pod1");
+        wait_for_answer(network, "10.96.0.11", "pod1");
+        wait_for_answer(network, "198.51.100.2", "pod1");
         for problem in [
             "Service shop/a: spec.ports[1].protocol: \"QUIC\" is not TCP, UDP or SCTP; the port is ignored",
             "Service shop/a: spec.internalTrafficPolicy: \"Zone\" is not Cluster or Local; the default is used",
@@ -129,7 +118,10 @@ fn unknown_values_of_a_service_are_reported_and_do_not_cost_it() {
             agent.wait_for(&format!("{problem}; the rest of the object is used"), 1);
         }
         let rules = tools::run("iptables-save", &["-t", "nat"]).unwrap();
-        assert!(rules.contains("198.51.100.2/32") && !rules.contains("198.51.100.1/32"), "{rules}");
+        assert!(
+            rules.contains("198.51.100.2/32") && !rules.contains("198.51.100.1/32"),
+            "{rules}"
+        );
         let (_, log) = agent.stop();
         assert!(!log.contains("stays as it was"), "{log}");
     });

@@ -9,9 +9,8 @@ use kernlink_kernel_tests::{requires, tools, wait};
 use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
-use crate::api_server::ApiServer;
-use crate::cluster::{ADDRESS, add, api_node};
-use crate::support::{Agent, Manifests, api_command, wait_for_answer};
+use crate::cluster::{add, with_api_server};
+use crate::support::{Agent, api_command, wait_for_answer};
 
 /// How long a connection waits for an answer that does not come.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -38,16 +37,9 @@ fn wait_for(network: &Network, target: &str, pod: &str) {
 fn a_node_port_gets_no_traffic_to_the_cluster_ip_of_another_service_at_an_address_of_the_node() {
     requires!(Feature::Iptables);
     for mode in ["iptables", "userspace"] {
-        let network = Network::new(2);
-        let _servers = network.serve(Protocol::Tcp, 8080);
-        let files = Manifests::new();
-        let kubeconfig = files.0.join("kubeconfig");
-        network.node.run(|| {
+        with_api_server(2, true, |network, server, kubeconfig| {
             // As a cache of DNS on the node has the cluster IP of the cluster's DNS.
             tools::ip(&["address", "add", "10.96.0.5/32", "dev", "lo"]);
-            let server = ApiServer::start(ADDRESS, true);
-            files.replace("kubeconfig", &server.kubeconfig("secret"));
-            server.apply(api_node(&["192.0.2.1"]));
             let mut at_node = api_service("a", "10.96.0.5");
             at_node["spec"]["ports"][0]["port"] = json!(30_080);
             server.apply(at_node);
@@ -56,27 +48,27 @@ fn a_node_port_gets_no_traffic_to_the_cluster_ip_of_another_service_at_an_addres
             open["spec"]["ports"][0]["nodePort"] = json!(30_080);
             server.apply(open);
             server.apply(api_slice("b", 0));
-            let agent = Agent::spawn(api_command(&kubeconfig, &["--proxy-mode", mode]));
-            wait_for(&network, "192.0.2.1:30080", "pod0");
-            wait_for(&network, "10.96.0.1:80", "pod0");
-            assert!(ask(&network, "10.96.0.5:30080").is_err(), "{mode}");
+            let agent = Agent::spawn(api_command(kubeconfig, &["--proxy-mode", mode]));
+            wait_for(network, "192.0.2.1:30080", "pod0");
+            wait_for(network, "10.96.0.1:80", "pod0");
+            assert!(ask(network, "10.96.0.5:30080").is_err(), "{mode}");
             // The node port is served at every other address, also at one that the node gets later.
             tools::ip(&["address", "add", "198.51.100.9/32", "dev", "lo"]);
-            wait_for(&network, "198.51.100.9:30080", "pod0");
-            assert!(ask(&network, "10.96.0.5:30080").is_err(), "{mode}");
+            wait_for(network, "198.51.100.9:30080", "pod0");
+            assert!(ask(network, "10.96.0.5:30080").is_err(), "{mode}");
 
             server.apply(api_slice("a", 1));
-            wait_for(&network, "10.96.0.5:30080", "pod1");
-            wait_for(&network, "192.0.2.1:30080", "pod0");
+            wait_for(network, "10.96.0.5:30080", "pod1");
+            wait_for(network, "192.0.2.1:30080", "pod0");
             server.delete(&api_slice("a", 1));
-            wait::until(|| match ask(&network, "10.96.0.5:30080") {
+            wait::until(|| match ask(network, "10.96.0.5:30080") {
                 Err(_) => Ok(()),
                 Ok(pod) if pod == "pod1" => Err(pod),
                 Ok(pod) => panic!("{mode}: {pod}"),
             });
             // Without the other Service, the node port is served there too.
             server.delete(&api_service("a", ""));
-            wait_for(&network, "10.96.0.5:30080", "pod0");
+            wait_for(network, "10.96.0.5:30080", "pod0");
             let (status, log) = agent.stop();
             assert!(status.success(), "{log}");
         });
@@ -97,31 +89,24 @@ fn balanced(ranges: &[&str]) -> Value {
 fn source_ranges_apply_to_a_load_balancer_whose_address_is_an_external_ip_too() {
     requires!(Feature::Iptables);
     for mode in ["iptables", "userspace"] {
-        let network = Network::new(1);
-        let _servers = network.serve(Protocol::Tcp, 8080);
-        let files = Manifests::new();
-        let kubeconfig = files.0.join("kubeconfig");
-        network.node.run(|| {
-            let server = ApiServer::start(ADDRESS, true);
-            files.replace("kubeconfig", &server.kubeconfig("secret"));
-            server.apply(api_node(&["192.0.2.1"]));
+        with_api_server(1, true, |network, server, kubeconfig| {
             server.apply(balanced(&["203.0.113.0/24"]));
             server.apply(api_slice("a", 0));
-            let agent = Agent::spawn(api_command(&kubeconfig, &["--proxy-mode", mode]));
-            wait_for_answer(&network, "10.96.0.1", "pod0");
-            assert!(ask(&network, "198.51.100.1:80").is_err(), "{mode}");
+            let agent = Agent::spawn(api_command(kubeconfig, &["--proxy-mode", mode]));
+            wait_for_answer(network, "10.96.0.1", "pod0");
+            assert!(ask(network, "198.51.100.1:80").is_err(), "{mode}");
             // Added to and removed from a Service that is served.
             server.apply(balanced(&["192.0.2.0/24"]));
-            wait_for(&network, "198.51.100.1:80", "pod0");
+            wait_for(network, "198.51.100.1:80", "pod0");
             server.apply(balanced(&["203.0.113.0/24"]));
-            add(&server, "marker", "10.96.0.2", 0);
-            wait_for_answer(&network, "10.96.0.2", "pod0");
-            wait::until(|| match ask(&network, "198.51.100.1:80") {
+            add(server, "marker", "10.96.0.2", 0);
+            wait_for_answer(network, "10.96.0.2", "pod0");
+            wait::until(|| match ask(network, "198.51.100.1:80") {
                 Err(_) => Ok(()),
                 Ok(pod) => Err(pod),
             });
             server.apply(balanced(&[]));
-            wait_for(&network, "198.51.100.1:80", "pod0");
+            wait_for(network, "198.51.100.1:80", "pod0");
             let (status, log) = agent.stop();
             assert!(status.success(), "{log}");
         });

@@ -343,21 +343,25 @@ impl FamilyState {
         if !std::mem::take(&mut self.has_raw) {
             return;
         }
-        // All frontends of a service port have the same indices.
+        // All frontends of a service port have the same indices, but a frontend does not show those of both policies.
+        let mut sequences_of: HashMap<*const PortSpec, Sequences> = HashMap::new();
+        for (key, entry) in &self.entries {
+            if let (Some(desired), Some(Observed::Raw(items))) = (&entry.desired, &entry.observed) {
+                let known = sequences_of.entry(Arc::as_ptr(desired)).or_default();
+                known.complete(sequences(desired, key, items));
+            }
+        }
         let mut known: HashMap<*const PortSpec, Arc<Written>> = HashMap::new();
-        let keys: Vec<FrontendKey> = self.entries.keys().copied().collect();
-        for key in keys {
-            let Some(entry) = self.entries.get_mut(&key) else {
-                continue;
-            };
+        for (key, entry) in &mut self.entries {
             let (Some(desired), Some(Observed::Raw(items))) = (&entry.desired, &entry.observed) else {
                 continue;
             };
-            let written = known.entry(Arc::as_ptr(desired)).or_insert_with(|| {
-                let [cluster, local] = sequences(desired, &key, items);
+            let port = Arc::as_ptr(desired);
+            let written = known.entry(port).or_insert_with(|| {
+                let Sequences { cluster, local } = sequences_of.remove(&port).unwrap_or_default();
                 Arc::new(Written::after(Arc::clone(desired), &cluster, &local))
             });
-            if is_equal(crate::operation::items_of(written, &key), items) {
+            if is_equal(crate::operation::items_of(written, key), items) {
                 entry.observed = Some(Observed::Written(Arc::clone(written)));
             }
         }
@@ -455,34 +459,23 @@ impl FamilyState {
         };
         // The indices that the endpoints have.
         let mut target: Option<Arc<Written>> = None;
-        let (mut cluster, mut local) = (Vec::new(), Vec::new());
+        let mut known = Sequences::default();
         for (key, entry) in &owned {
             match &entry.observed {
                 Some(Observed::Written(written)) if is_as_desired(written, spec) => {
                     target = Some(Arc::clone(written));
                     break;
                 }
-                Some(Observed::Written(written)) => {
-                    if cluster.is_empty() {
-                        cluster = written.endpoints(false).collect();
-                    }
-                    if local.is_empty() {
-                        local = written.endpoints(true).collect();
-                    }
-                }
-                Some(Observed::Raw(items)) => {
-                    let [of_cluster, of_local] = sequences(spec, key, items);
-                    if cluster.is_empty() {
-                        cluster = of_cluster;
-                    }
-                    if local.is_empty() {
-                        local = of_local;
-                    }
-                }
+                Some(Observed::Written(written)) => known.complete(Sequences {
+                    cluster: written.endpoints(false).collect(),
+                    local: written.endpoints(true).collect(),
+                }),
+                Some(Observed::Raw(items)) => known.complete(sequences(spec, key, items)),
                 None => {}
             }
         }
-        let target = target.unwrap_or_else(|| Arc::new(Written::after(Arc::clone(spec), &cluster, &local)));
+        let target = target
+            .unwrap_or_else(|| Arc::new(Written::after(Arc::clone(spec), &known.cluster, &known.local)));
         for (key, entry) in owned {
             if !is_done(entry, Some(&target)) {
                 changes.push(FrontendChange {
@@ -713,8 +706,27 @@ fn is_equal(mut known: Vec<Item>, read: &[Item]) -> bool {
     known.iter().zip(read).all(|(known, read)| known == read)
 }
 
-/// The endpoints for policy `Cluster` and those for policy `Local` by index, as they were read for a frontend.
-fn sequences(spec: &PortSpec, key: &FrontendKey, items: &[Item]) -> [Vec<Endpoint>; 2] {
+/// The endpoints for policy `Cluster` and those for policy `Local` by index; empty if they are not known.
+#[derive(Debug, Default)]
+struct Sequences {
+    cluster: Vec<Endpoint>,
+    local: Vec<Endpoint>,
+}
+
+impl Sequences {
+    /// Takes over what is not known.
+    fn complete(&mut self, other: Sequences) {
+        if self.cluster.is_empty() {
+            self.cluster = other.cluster;
+        }
+        if self.local.is_empty() {
+            self.local = other.local;
+        }
+    }
+}
+
+/// The endpoints as they were read for a frontend.
+fn sequences(spec: &PortSpec, key: &FrontendKey, items: &[Item]) -> Sequences {
     let of = |set: SetName| {
         let mut found: Vec<(u32, Endpoint)> = items
             .iter()
@@ -732,8 +744,14 @@ fn sequences(spec: &PortSpec, key: &FrontendKey, items: &[Item]) -> [Vec<Endpoin
     };
     let is_local = spec.frontend(key).is_some_and(|frontend| frontend.is_local);
     if is_local {
-        [of(SetName::ShortEndpoints), of(SetName::Endpoints)]
+        Sequences {
+            cluster: of(SetName::ShortEndpoints),
+            local: of(SetName::Endpoints),
+        }
     } else {
-        [of(SetName::Endpoints), Vec::new()]
+        Sequences {
+            cluster: of(SetName::Endpoints),
+            local: Vec::new(),
+        }
     }
 }
