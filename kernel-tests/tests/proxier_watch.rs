@@ -111,9 +111,9 @@ fn a_new_address_of_the_node_is_noticed_and_that_of_another_namespace_is_not() {
             tools::ip(&["address", "flush", "dev", "kube-ipvs0"]);
         });
         tools::ip_batch("link add eth1 type veth peer name peer\naddress add 192.0.2.9/24 dev eth1\n");
-        assert_eq!(keys(next(&events)), [Key::NodeAddresses]);
+        assert_eq!(next(&events), WatchEvent::Addresses);
         tools::ip(&["link", "delete", "eth1"]);
-        assert_eq!(keys(next(&events)), [Key::NodeAddresses]);
+        assert_eq!(next(&events), WatchEvent::Addresses);
     });
 }
 

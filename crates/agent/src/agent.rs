@@ -391,8 +391,8 @@ impl Agent {
         Ok((proxier, opened.runtime))
     }
 
-    /// Whether a sync cannot delete a Service that is only unknown: the lists of the API server were read, and the folder is complete or the
-    /// kernel serves no Service. True if only the folder may be synced: the API server cannot be read, and the kernel serves no Service, as
+    /// Whether it is safe to sync, since nothing that the kernel serves can belong to an object that was not read: the lists of the API
+    /// server were read, and the folder is complete or the kernel serves no Service. True if only the folder may be synced: the API server cannot be read, and the kernel serves no Service, as
     /// after a boot. `None` before the folder was read, and before a list has failed.
     fn may_start(&self) -> Result<bool, Option<String>> {
         if let Some(cluster) = &self.settings.cluster

@@ -27,6 +27,7 @@ pub(crate) fn watch<M: Served>(config: &M::Config, state: &Arc<Mutex<State>>) ->
         };
         match event {
             WatchEvent::Recheck(keys) => runner.recheck(keys),
+            WatchEvent::Addresses => runner.recheck_addresses(),
             WatchEvent::Resync => runner.resync(),
             _ => {}
         }

@@ -33,13 +33,13 @@ pub fn text(problem: &str) {
     let _ = writeln!(io::stderr(), "kernlink-agent: {problem}");
 }
 
-/// Prints a plan, and before it what could not be read. Fails if there is anything of that: the kernel may need other commands.
+/// Prints a plan, and before it what could not be read. Fails if anything could not be read: the kernel may need other commands.
 #[must_use]
 pub fn commands(plan: &str, unknown: &[String]) -> Exit {
     let mut page = String::new();
     for problem in unknown {
         text(problem);
-        page.push_str(&format!("# not known, so the plan may be wrong: {problem}\n"));
+        page.push_str(&format!("# cannot be read; the plan may be wrong: {problem}\n"));
     }
     // A plan of a removal has them too.
     let is_repeated = |line: &str| {

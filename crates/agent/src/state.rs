@@ -67,7 +67,7 @@ fn add_build_info(registry: &Registry) -> Result<(), prometheus::Error> {
     registry.register(Box::new(gauge))
 }
 
-/// Access to the state. A thread that panicked leaves it valid, since each change of it is a single one.
+/// Access to the state. Poisoning is ignored: every change is a single assignment.
 pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,8 +30,8 @@ use crate::synced::Synced;
 ///    [`set_dirty`](Self::set_dirty) for the objects of these and of failed operations whose retry is due.
 /// 2. In a listing: [`observe`](Self::observe), [`interface_addresses`](Self::interface_addresses),
 ///    [`first_services`](Self::first_services), [`observe_families`](Self::observe_families); the last one while another thread resolves the
-///    Services. Otherwise, if there are such objects: [`observe_keys`](Self::observe_keys), [`recheck`](Self::recheck), and after this one
-///    `interface_addresses`.
+///    Services. Otherwise, if there are such objects: [`observe_keys`](Self::observe_keys), [`recheck`](Self::recheck); and
+///    `interface_addresses`, if these may have changed.
 /// 3. [`set_interim`](Self::set_interim) if the rules are others than before. [`compile`](Self::compile), also if nothing changed.
 ///    [`is_dirty`](Self::is_dirty) for objects of failed operations: if one is dirty, `set_dirty` for the objects whose steps were skipped
 ///    because of it; if also the outcome of its operation is unknown, `observe_keys` for it.
@@ -53,11 +53,11 @@ use crate::synced::Synced;
 /// # What they may change
 ///
 /// Only `execute` changes the kernel. Desired values are changed by `compile` and `set_config`; observed values by `observe`,
-/// `observe_families`, `observe_keys`, `recheck`, `record` and `record_failure`. An object becomes dirty by `set_dirty`, by a listing, by a
+/// `interface_addresses`, `observe_families`, `observe_keys`, `recheck`, `record` and `record_failure`. An object becomes dirty by `set_dirty`, by a listing, by a
 /// difference that `recheck` finds, and by a change of its desired value, and clean by `clear_dirty` only. `plan` may keep in the data path what
 /// later functions need of it, but the next call of `plan` must add the same steps again.
 ///
-/// An error of `observe`, `observe_keys` or `recheck` ends the sync: the next one calls `observe`.
+/// An error of `observe`, `interface_addresses`, `observe_keys` or `recheck` ends the sync: the next one calls `observe`.
 ///
 /// # Transactions
 ///
@@ -213,9 +213,19 @@ pub trait DataPath: Debug + Send + Sized + 'static {
         0
     }
 
-    /// The addresses of this node's interfaces as last read, without those that the data path bound. Node ports are served at these
-    /// addresses; without any there are no frontends for node ports.
-    fn interface_addresses(&self) -> Vec<InterfaceAddress>;
+    /// Reads the addresses of this node's interfaces, without those that the data path bound. Node ports are served at these addresses;
+    /// without any there are no frontends for node ports. Called in each listing after [`observe`](Self::observe), which may have read them
+    /// already, and after a notice that they changed: [`Proxier::recheck_addresses`](crate::Proxier::recheck_addresses). A change of them
+    /// changes Services, which makes objects dirty. Default: none.
+    ///
+    /// # Errors
+    /// What could not be read. The sync ends.
+    fn interface_addresses(
+        &mut self,
+        _kernel: &mut Self::Kernel,
+    ) -> Result<Vec<InterfaceAddress>, Self::Error> {
+        Ok(Vec::new())
+    }
 
     /// The Services that the next sync programs completely before all others. Must be empty if the kernel contains objects of the data path,
     /// or of another one that serves: a plan for a part of the Services removes what only the others need. Called after

@@ -83,7 +83,6 @@ pub struct OneTable<T: Objects> {
     table: Table<T::Key, T::Value>,
     /// The object of each frontend, and whom it is for.
     frontends: HashMap<FrontendKey, (T::Key, Subject), RandomState>,
-    interfaces: Vec<InterfaceAddress>,
 }
 
 /// A change of an object.
@@ -150,7 +149,6 @@ impl<T: Objects> Debug for OneTable<T> {
         f.debug_struct("OneTable")
             .field("table", &self.table)
             .field("frontends", &self.frontends)
-            .field("interfaces", &self.interfaces)
             .finish()
     }
 }
@@ -184,14 +182,12 @@ impl<T: Objects> DataPath for OneTable<T> {
         Self {
             table: Table::default(),
             frontends: HashMap::default(),
-            interfaces: Vec::new(),
         }
     }
 
     fn set_config(&mut self, _config: &Config) {}
 
     fn observe(&mut self, kernel: &mut T) -> Result<Vec<Event>, Self::Error> {
-        self.interfaces = kernel.interface_addresses().map_err(ObjectsError::Kernel)?;
         self.table
             .observe_all(kernel.list().map_err(ObjectsError::Kernel)?);
         Ok(Vec::new())
@@ -209,8 +205,8 @@ impl<T: Objects> DataPath for OneTable<T> {
         self.table.is_observed(key)
     }
 
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.clone()
+    fn interface_addresses(&mut self, kernel: &mut T) -> Result<Vec<InterfaceAddress>, Self::Error> {
+        kernel.interface_addresses().map_err(ObjectsError::Kernel)
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {

@@ -47,6 +47,8 @@ pub struct Proxier<M: DataPath> {
     needs_later_listing: bool,
     /// Objects that the next sync reads again because another program may have changed them.
     recheck: BTreeSet<M::Key>,
+    /// Whether the addresses of the node may have changed since they were read.
+    recheck_addresses: bool,
     /// The families of which the last listing read only what all families share.
     unread: BTreeSet<Family>,
     /// The changes that a sync of the first Services left out.
@@ -132,6 +134,7 @@ impl<M: DataPath> Proxier<M> {
             needs_listing: true,
             needs_later_listing: false,
             recheck: BTreeSet::new(),
+            recheck_addresses: false,
             unread: BTreeSet::new(),
             later: None,
             pending: BTreeSet::new(),
@@ -232,6 +235,11 @@ impl<M: DataPath> Proxier<M> {
         let observed = keys.into_iter().filter(|key| state.is_observed(key));
         self.recheck.extend(observed);
         !self.recheck.is_empty()
+    }
+
+    /// Makes the next plan or sync read the addresses of this node's interfaces again, because one may have been added or removed.
+    pub fn recheck_addresses(&mut self) {
+        self.recheck_addresses = true;
     }
 
     /// The plan that a sync would execute now. Consumes no events.
@@ -398,6 +406,7 @@ impl<M: DataPath> Proxier<M> {
                 .state
                 .observe(&mut self.kernel.0)
                 .map_err(SyncError::Observe)?;
+            self.read_addresses()?;
             self.needs_listing = false;
             self.needs_later_listing = false;
             self.recheck.clear();
@@ -406,13 +415,14 @@ impl<M: DataPath> Proxier<M> {
             let state = &self.state;
             let left = self.handover.observe(now, &|name: &Name<'_>| state.keeps(name));
             self.add_host_events(left);
-            // Node ports are served at these addresses: they must be known before the Services are resolved.
-            self.services
-                .set_interface_addresses(self.state.interface_addresses());
             self.unread = Family::ALL.into();
         } else {
             self.reread(&due)?;
             self.read_rechecked(now)?;
+            if self.recheck_addresses {
+                self.cost.rereads += 1;
+                self.read_addresses()?;
+            }
         }
         let updated = if is_listing && self.state.first_services().is_empty() {
             let (state, kernel) = (&mut self.state, &mut self.kernel.0);
@@ -534,8 +544,16 @@ impl<M: DataPath> Proxier<M> {
         self.needs_later_listing |= has_changed && is_delayed;
         self.is_comparable &= rechecked.is_ok();
         self.found.extend(rechecked.map_err(SyncError::Observe)?);
+        Ok(())
+    }
+
+    /// Reads the addresses of the node. Node ports are served at these: they must be known before the Services are resolved.
+    fn read_addresses(&mut self) -> Result<(), SyncErrorOf<M>> {
+        let read = self.state.interface_addresses(&mut self.kernel.0);
+        self.needs_listing |= read.is_err();
         self.services
-            .set_interface_addresses(self.state.interface_addresses());
+            .set_interface_addresses(read.map_err(SyncError::Observe)?);
+        self.recheck_addresses = false;
         Ok(())
     }
 

@@ -53,7 +53,18 @@ type Batch = Arc<Mutex<Option<MergedChanges>>>;
 /// What other programs changed in the kernel, until the thread takes it.
 struct KernelChanges<M: DataPath> {
     needs_listing: bool,
+    addresses: bool,
     keys: BTreeSet<M::Key>,
+}
+
+impl<M: DataPath> KernelChanges<M> {
+    fn none() -> Self {
+        Self {
+            needs_listing: false,
+            addresses: false,
+            keys: BTreeSet::new(),
+        }
+    }
 }
 
 /// A value that calls and the thread share. A panic while it was locked leaves it valid.
@@ -184,15 +195,15 @@ impl<M: DataPath> Runner<M> {
     }
 
     /// Adds what other programs changed to what waits, or sends it.
-    fn send_kernel_changes(&self, needs_listing: bool, keys: Vec<M::Key>) {
+    fn send_kernel_changes(&self, changes: KernelChanges<M>) {
         let mut waiting = lock(&self.kernel_changes);
         if let Some(waiting) = &mut *waiting {
-            waiting.needs_listing |= needs_listing;
-            waiting.keys.extend(keys);
+            waiting.needs_listing |= changes.needs_listing;
+            waiting.addresses |= changes.addresses;
+            waiting.keys.extend(changes.keys);
             return;
         }
-        let keys = keys.into_iter().collect();
-        *waiting = Some(KernelChanges { needs_listing, keys });
+        *waiting = Some(changes);
         // It is not applied to the Services: changes may be merged across it.
         self.send_now(Command::KernelChanges);
     }
@@ -215,13 +226,27 @@ impl<M: DataPath> Runner<M> {
     /// Reads the whole kernel at the next sync, which is due now, or at [`Synced::no_listing_before`](crate::Synced::no_listing_before). Call it when another program changed
     /// the kernel.
     pub fn resync(&self) {
-        self.send_kernel_changes(true, Vec::new());
+        self.send_kernel_changes(KernelChanges {
+            needs_listing: true,
+            ..KernelChanges::none()
+        });
     }
 
     /// Reads these objects again at the next sync, which is due now unless none is recorded as existing; see [`Proxier::recheck`]. Call it
     /// when another program may have removed or changed them.
     pub fn recheck(&self, keys: Vec<M::Key>) {
-        self.send_kernel_changes(false, keys);
+        self.send_kernel_changes(KernelChanges {
+            keys: keys.into_iter().collect(),
+            ..KernelChanges::none()
+        });
+    }
+
+    /// Reads the addresses of this node's interfaces again at the next sync, which is due now. Call it when one may have been added or removed.
+    pub fn recheck_addresses(&self) {
+        self.send_kernel_changes(KernelChanges {
+            addresses: true,
+            ..KernelChanges::none()
+        });
     }
 
     /// A listener that receives what the data path receives, beginning with a snapshot; see [`broadcast`](crate::broadcast). At most
@@ -414,7 +439,10 @@ fn handle_kernel_changes<M: DataPath>(
     if changes.needs_listing {
         schedule.on_kernel_change(now);
     }
-    if proxier.recheck(changes.keys) {
+    if changes.addresses {
+        proxier.recheck_addresses();
+    }
+    if proxier.recheck(changes.keys) || changes.addresses {
         schedule.on_change(now);
     }
 }

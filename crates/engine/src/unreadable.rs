@@ -14,7 +14,7 @@ pub const FLOWS_UNREADABLE: &str = "FlowsUnreadable";
 pub const RULES_UNREADABLE: &str = "RulesUnreadable";
 /// The code of the event that the kernel has no tables of a family: there is nothing to read.
 pub const RULES_UNSUPPORTED: &str = "RulesUnsupported";
-/// The code of the event that what another mode left could not be read.
+/// The code of the event that leftovers of another mode could not be read.
 pub const LEFTOVERS_UNREADABLE: &str = "LeftoversUnreadable";
 const ALL: [&str; 6] = [
     SETS_UNREADABLE,

@@ -1,7 +1,5 @@
 //! The addresses of the node.
 
-use std::collections::BTreeSet;
-
 use kernlink_dummylink::{DummyLinks, Error, Selection};
 use kernlink_services::InterfaceAddress;
 
@@ -13,7 +11,7 @@ pub const IPVS_LINK: &str = "kube-ipvs0";
 ///
 /// # Errors
 /// If the addresses cannot be listed.
-pub fn node_addresses(links: &mut dyn DummyLinks) -> Result<BTreeSet<InterfaceAddress>, Error> {
+pub fn node_addresses(links: &mut dyn DummyLinks) -> Result<Vec<InterfaceAddress>, Error> {
     let addresses = links.list(Selection::All)?.into_iter();
     let named = addresses.map(|address| (address.link.to_string(), address.address.key.address()));
     Ok(named

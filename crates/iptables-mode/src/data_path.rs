@@ -6,6 +6,7 @@ use std::time::Instant;
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
 use kernlink_engine::retire::{Interim, Name};
 use kernlink_engine::{Intervals, InvalidConfig};
+use kernlink_host::node_addresses;
 use kernlink_iptables_restore::Table;
 use kernlink_services::{Changes, Event, Family, FrontendKey, InterfaceAddress, ObjectName, Services};
 
@@ -94,7 +95,7 @@ impl DataPath for State {
             }
             Key::Chain(family, name) => self.chains[family.index()].is_changed(name),
             Key::Accounting(name) => self.accounting.is_changed(name),
-            Key::NodeAddresses | Key::Flows(_) => false,
+            Key::Flows(_) => false,
         };
         is_undone.then(|| key.clone())
     }
@@ -124,8 +125,9 @@ impl DataPath for State {
         [now, self.readings.retry_at()].into_iter().flatten().min()
     }
 
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.iter().cloned().collect()
+    fn interface_addresses(&mut self, kernel: &mut Kernel) -> Result<Vec<InterfaceAddress>, Error> {
+        self.interfaces = node_addresses(&mut *kernel.links)?;
+        Ok(self.interfaces.clone())
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
@@ -143,7 +145,6 @@ impl DataPath for State {
             Key::Chain(family, name) => self.tables(*family).0.set_dirty(*name),
             Key::Accounting(name) => self.accounting.set_dirty(name.clone()),
             Key::Flows(family) => self.flows.tracked.set_dirty(*family),
-            Key::NodeAddresses => {}
             Key::Service(family, _) | Key::Replaced(family, _) | Key::Leftovers(family) => {
                 let touched = self.touched.get(key).cloned().unwrap_or_default();
                 let (chains, rules) = self.tables(*family);
@@ -164,7 +165,6 @@ impl DataPath for State {
             Key::Chain(family, name) => self.chains[family.index()].is_dirty(name),
             Key::Accounting(name) => self.accounting.is_dirty(name),
             Key::Flows(family) => self.flows.tracked.is_dirty(*family),
-            Key::NodeAddresses => false,
             Key::Service(family, _) | Key::Replaced(family, _) | Key::Leftovers(family) => {
                 let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
                 let mut touched = self.touched.get(key).into_iter().flatten();

@@ -124,7 +124,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Whether so many edits are passed to one process. The tools are asked for their variant only where it matters.
+    /// Whether a batch of this size goes to one `iptables-restore`. Detects the variant only if the limits differ.
     fn is_one_input(&mut self, family: Family, edits: usize) -> bool {
         edits <= MOST_EDITS_NFT || edits <= MOST_EDITS && self.rules.variant(family) != Some(Variant::Nft)
     }

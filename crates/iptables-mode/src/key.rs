@@ -32,14 +32,12 @@ pub enum Key {
     Accounting(Box<str>),
     /// The stale UDP flows of a family.
     Flows(Family),
-    /// The addresses of the node.
-    NodeAddresses,
 }
 
 impl Key {
     pub(super) fn family(&self) -> Option<Family> {
         match self {
-            Key::Sysctl(_) | Key::Accounting(_) | Key::NodeAddresses => None,
+            Key::Sysctl(_) | Key::Accounting(_) => None,
             Key::Fixed(family)
             | Key::Jump(family, _)
             | Key::Firewall(family)
@@ -73,7 +71,6 @@ impl Key {
             Key::Chain(..) => ("withdrawn_chain", false),
             Key::Accounting(_) => ("accounting_object", false),
             Key::Flows(_) => ("flows", false),
-            Key::NodeAddresses => ("node_addresses", false),
         };
         Class {
             kind,
@@ -96,7 +93,6 @@ impl fmt::Display for Key {
             Key::Chain(family, name) => write!(f, "{family} chain {name}"),
             Key::Accounting(name) => write!(f, "accounting object {name}"),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
-            Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }
 }

@@ -1,38 +1,40 @@
-//! What IPVS mode left on a node that iptables mode serves now, as far as it concerns chains that both modes have.
+//! Jumps to the fixed chains that this mode does not have: those of a mode or of a version that evaluated a chain for other packets.
 //!
-//! | what | when it is removed |
+//! | what another mode left | when it is removed |
 //! | --- | --- |
-//! | rules in `KUBE-SERVICES` (table `nat`) and `KUBE-PROXY-FIREWALL` | after all Services are written, with the rules of withdrawn Services; new rules are inserted above them |
-//! | `KUBE-POSTROUTING`, `KUBE-FORWARD`, `KUBE-MARK-MASQ` | they are written with the other fixed chains |
-//! | the rule of `KUBE-POSTROUTING` that masquerades connections of a pod to itself | when virtual servers and virtual IPs are gone |
-//! | jumps to `KUBE-PROXY-FIREWALL` without a condition | with the fixed chains: they lead packets of established connections of IPVS to rules that are for new ones |
+//! | rules of Services in fixed chains | after all Services are written, with the rules of withdrawn Services; new rules are inserted above them |
+//! | other rules in fixed chains | they are written with the fixed chains; [interim rules](kernlink_engine::retire::Interim) stay on top as long as the retiring mode needs them |
+//! | jumps without a condition | with the fixed chains: they lead packets of established connections to rules that are for new ones |
 //!
 //! The first rules of a Service are written to table `nat` before `filter`: see `order.rs`.
-//!
-//! As long as virtual IPs are addresses of this node, the kernel selects them as the source of connections that processes of the node open to
-//! them. So `KUBE-POSTROUTING` masquerades connections with such a source.
 
-use kernlink_iptables_restore::{Rule, Ruleset, Table};
-use kernlink_netfilter::{chain_name, comment_match};
-use kernlink_services::Family;
+use kernlink_iptables_restore::{Match, Rule, Ruleset};
 
-use super::chains::{FixedChain, Jump};
+use super::chains::{Jump, jumps};
 
-/// The jumps of IPVS mode to a chain that both modes have and that differ from those of iptables mode, as often as each exists.
-pub(super) fn jumps(ruleset: &Ruleset, family: Family) -> Vec<Jump> {
-    let jump = |chain: &str| Jump {
-        table: Table::Filter,
-        chain: chain_name(chain),
-        rule: Rule::new()
-            .with(comment_match("kube-proxy firewall rules"))
-            .jump(FixedChain::FilterProxyFirewall.name()),
-    };
+/// The jumps from built-in chains without a condition, where the own jump to the same chain has one, as often as each exists.
+pub(super) fn unconditional_jumps(ruleset: &Ruleset) -> Vec<Jump> {
     let mut found = Vec::new();
-    for jump in ["INPUT", "FORWARD"].map(jump) {
-        let chain = ruleset.chain(jump.table, &jump.chain).into_iter();
-        let copies = chain.flat_map(|chain| chain.rules());
-        let copies = copies.filter(|rule| rule.is_equivalent(&jump.rule, family));
-        found.extend(copies.map(|_| jump.clone()));
+    for own in jumps().iter().filter(|own| !is_unconditional(&own.rule)) {
+        let chain = ruleset.chain(own.table, &own.chain).into_iter();
+        let rules = chain.flat_map(|chain| chain.rules());
+        let rules = rules.filter(|rule| rule.target == own.rule.target);
+        let leftovers = rules.filter(|rule| is_unconditional(rule) && is_of_kube_proxy(rule));
+        found.extend(leftovers.map(|rule| Jump {
+            table: own.table,
+            chain: own.chain,
+            rule: rule.clone(),
+        }));
     }
     found
+}
+
+fn is_unconditional(rule: &Rule) -> bool {
+    rule.matches.iter().all(|test| matches!(test, Match::Comment(_)))
+}
+
+/// Whether a rule has a comment as kube-proxy writes it: a jump without one is foreign.
+fn is_of_kube_proxy(rule: &Rule) -> bool {
+    let is_it = |test: &Match| matches!(test, Match::Comment(text) if text.as_str().starts_with("kube"));
+    rule.matches.iter().any(is_it)
 }

@@ -8,7 +8,7 @@ use kernlink_base::ErrorChain;
 use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
 use kernlink_host::flows::{Reading, read_flows};
-use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
+use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, processors};
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
 use kernlink_netfilter::{
     read_tables, read_tables_of, unreadable_rules, unreadable_table, unreadable_tables,
@@ -55,7 +55,6 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
 /// A sysctl that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     state.set_full();
-    observe_addresses(state, kernel)?;
     let mut events = observe_sysctls(state, kernel);
     events.extend(observe_accounting(state, kernel));
     events.extend(state.missing.events(state.families()));
@@ -129,7 +128,6 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
     for key in keys {
         match key {
             Key::Sysctl(name) => observe_sysctl(state, kernel, name),
-            Key::NodeAddresses => observe_addresses(state, kernel)?,
             // A pass is repeated as it was, and an object is created unless it exists.
             Key::Flows(_) | Key::Accounting(_) => {}
             _ if state.is_refused(key) => {}
@@ -149,12 +147,6 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         };
         state.events.add(events);
     }
-    Ok(())
-}
-
-/// Reads the addresses of the node's interfaces.
-pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
-    state.interfaces = node_addresses(&mut *kernel.links)?;
     Ok(())
 }
 

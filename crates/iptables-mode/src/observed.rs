@@ -20,7 +20,7 @@ pub(super) struct Observed {
     pub(super) fixed: BTreeMap<FixedChain, ObservedChain>,
     /// Whether each of the [`jumps`] exists.
     pub(super) jumps: Vec<bool>,
-    /// The jumps of IPVS mode that exist, once for each copy.
+    /// The jumps without a condition that another mode left, once for each copy.
     pub(super) leftover_jumps: Vec<Jump>,
     /// The tables that could not be read. They may have chains that are not listed here.
     pub(super) unread: BTreeSet<Table>,
@@ -81,7 +81,7 @@ impl Observed {
             chain.is_some_and(|chain| chain.contains(&jump.rule, family))
         };
         observed.jumps = jumps().iter().map(is_present).collect();
-        observed.leftover_jumps = leftovers::jumps(ruleset, family);
+        observed.leftover_jumps = leftovers::unconditional_jumps(ruleset);
         observed
     }
 }

@@ -23,7 +23,7 @@ pub enum Phase {
     RouteLocalnet,
     /// Chains and rules of Services, those that are withdrawn included: the rules that jump to a chain are removed before it.
     Services,
-    /// Chains of withdrawn Services and rules that name no Service, such as those of IPVS mode. They are removed after all Services were written:
+    /// Chains of withdrawn Services and rules that name no Service, such as those of another mode. They are removed after all Services were written:
     /// chains of present Services may still jump to them, and until then they are what serves and restricts present Services.
     Leftovers,
     /// Stale UDP flows, after the rules by which the next packet begins a new flow.
@@ -36,8 +36,8 @@ pub(super) type TableOrder = [Table; 2];
 /// What restricts a Service is in place before its traffic is translated.
 pub(super) const FILTER_FIRST: TableOrder = [Table::Filter, Table::Nat];
 
-/// For a Service that IPVS mode serves until its rules are in table `nat`: the rules of table `filter` drop packets that are not translated.
-/// The rules of IPVS mode restrict the Service until then.
+/// For a Service that another mode serves until its rules are in table `nat`: the rules of table `filter` drop packets that are not translated.
+/// The rules of that mode restrict the Service until then.
 pub(super) const NAT_FIRST: TableOrder = [Table::Nat, Table::Filter];
 
 impl fmt::Display for Phase {

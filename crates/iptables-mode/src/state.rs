@@ -38,7 +38,7 @@ pub struct State {
     /// By family, whether it was searched for chains of an earlier process.
     pub(super) is_searched: [bool; 2],
     pub(super) node: NodeFacts,
-    pub(super) interfaces: BTreeSet<InterfaceAddress>,
+    pub(super) interfaces: Vec<InterfaceAddress>,
     pub(super) counters: Counters,
     /// The accounting objects that rules name.
     pub(super) accounting: Table<Box<str>, ()>,
@@ -46,7 +46,7 @@ pub struct State {
     interim_rules: [Option<Vec<Rule>>; 2],
     /// The extensions that rules do without.
     pub(super) missing: MissingExtensions,
-    /// Whether an extension was found to be missing since the last listing. Everything is planned again then: rules are others.
+    /// Whether an extension was found to be missing since the last listing. Then everything is planned again, because the rules differ.
     pub(super) has_changed_support: bool,
     /// Whether a rule with an accounting object was refused.
     refuses_counters: bool,
@@ -95,11 +95,11 @@ pub(super) struct FixedChains {
     pub(super) observed: BTreeMap<FixedChain, ObservedChain>,
     /// Whether each of the [`jumps`](super::chains::jumps) exists.
     jumps: Vec<bool>,
-    /// The jumps of IPVS mode that exist.
+    /// The jumps without a condition that another mode left.
     leftover_jumps: Vec<Jump>,
     /// Whether all tables could be read.
     is_readable: bool,
-    /// The tables that could not be read last: what is recorded of them is what this process wrote.
+    /// Tables that the last listing could not read. Their recorded content is what this process wrote.
     unread: BTreeSet<RuleTable>,
     /// Whether the tool or the kernel does not have the tables.
     is_unsupported: bool,
@@ -136,7 +136,7 @@ impl State {
             managed: BTreeSet::new(),
             is_searched: [false; 2],
             node: NodeFacts::default(),
-            interfaces: BTreeSet::new(),
+            interfaces: Vec::new(),
             counters: Counters::ALL,
             accounting: Table::default(),
             interim_rules: Default::default(),
@@ -331,7 +331,7 @@ impl State {
         jumps.get(position).copied().unwrap_or_default()
     }
 
-    /// The jumps of IPVS mode that exist.
+    /// The jumps without a condition that another mode left.
     pub(super) fn leftover_jumps(&self, family: Family) -> &[Jump] {
         &self.fixed[family.index()].leftover_jumps
     }

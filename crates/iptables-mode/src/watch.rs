@@ -30,9 +30,9 @@ impl Watchable for Config {
         let built_in = jumps().iter();
         let built_in = built_in.map(|jump| (jump.table, jump.chain.as_str().into()));
         let key = |changed| match changed {
-            Changed::Rules(family) => Key::Fixed(family),
+            Changed::Rules(family) => Some(Key::Fixed(family)),
             // Without a link, no address is bound.
-            Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
+            Changed::Address(_) => None,
         };
         Ok(Watched::new(None, watched_tables(fixed.chain(built_in)), key))
     }

@@ -28,7 +28,7 @@ pub(super) struct Part<'a> {
 
 impl Part<'_> {
     /// Whether a rule that translates traffic of the Service is removed: then packets that the new rules do not translate were not served by
-    /// IPVS mode.
+    /// another mode.
     pub(super) fn is_translated(&self) -> bool {
         let mut rules = self.rules.iter();
         rules.any(|(key, is_added)| !is_added && key.chain.table() == Table::Nat)

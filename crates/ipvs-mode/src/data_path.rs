@@ -90,8 +90,9 @@ impl DataPath for State {
         self.reverted(key)
     }
 
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.iter().cloned().collect()
+    fn interface_addresses(&mut self, kernel: &mut Kernel) -> Result<Vec<InterfaceAddress>, Error> {
+        observe::observe_addresses(self, kernel);
+        Ok(self.interfaces.clone())
     }
 
     fn first_services(&self) -> &[ObjectName] {
@@ -148,7 +149,7 @@ impl DataPath for State {
             });
         }
         for family in self.families() {
-            if !self.is_decided(family) || self.readings.is_ipset_missing {
+            if !self.is_ownership_known(family) || self.readings.is_ipset_missing {
                 unread.push(Class {
                     kind: "set",
                     family: Some(family),
@@ -221,7 +222,6 @@ impl DataPath for State {
             // It is created with the first deadline that needs it.
             Key::DrainSet(_) => {}
             Key::Address(key) => self.addresses.set_dirty(*key),
-            Key::NodeAddresses => {}
             Key::Flows(family) => self.flows.set_dirty(*family),
         }
     }
@@ -248,7 +248,6 @@ impl DataPath for State {
             }
             Key::DrainSet(_) => false,
             Key::Address(key) => self.addresses.is_dirty(key),
-            Key::NodeAddresses => false,
             Key::Flows(family) => self.flows.is_dirty(*family),
         }
     }

@@ -42,8 +42,6 @@ pub enum Key {
     Deadline(VirtualServerKey, IpAddr),
     /// An address of the dummy link.
     Address(AddressKey),
-    /// The addresses of the interfaces of this node, without those of the dummy link. They are read, and not changed.
-    NodeAddresses,
     /// The UDP flows of a family to owned frontends, in connection tracking.
     Flows(Family),
 }
@@ -63,7 +61,6 @@ impl Key {
             Key::Jump(family, _) => ("jump", Some(*family), true),
             Key::VirtualServer(key) => ("virtual_server", key.address().and_then(of_address), false),
             Key::RealServer(key, _) => ("real_server", key.address().and_then(of_address), false),
-            Key::NodeAddresses => ("node_addresses", None, false),
             Key::DrainSet(family) => ("drain_set", Some(*family), false),
             Key::Deadline(_, address) => ("deadline", of_address(*address), false),
             Key::Address(key) => ("address", of_address(key.address()), false),
@@ -93,7 +90,6 @@ impl fmt::Display for Key {
             Key::DrainSet(family) => write!(f, "set {}", drain::set_name(*family)),
             Key::Deadline(server, address) => write!(f, "deadline of {address} of {server}"),
             Key::Address(key) => write!(f, "address {key}"),
-            Key::NodeAddresses => f.write_str("addresses of the node"),
             Key::Flows(family) => write!(f, "{family} UDP flows"),
         }
     }

@@ -21,6 +21,7 @@ use kernlink_ipvs::{
 use kernlink_netfilter::{TABLES, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 use kernlink_services::{Event, Family};
 
+pub(super) use self::links::observe_addresses;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
@@ -59,7 +60,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         let text = format!(
             "IPVS changed during {attempts} listings; the virtual servers that belong to this program were read one by one, and others may be missing"
         );
-        events.push(Event::host("TornListing", text));
+        events.push(Event::host("InconsistentListing", text));
     }
     let timeouts = kernel.ipvs.timeouts()?;
     if state.retired.is_none() {
@@ -113,7 +114,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     state.compare_flows_of_all(&servers);
     state.set_foreign(foreign, served);
     state.servers.observe_all(servers);
-    state.readings.had_undecided_servers = Family::ALL.map(|family| !state.is_decided(family));
+    state.readings.had_undecided_servers = Family::ALL.map(|family| !state.is_ownership_known(family));
     state.set_deadlines_dirty();
     state.timeouts.observed = Some(timeouts);
     state.timeouts.is_dirty = true;
@@ -265,7 +266,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut addresses: Vec<AddressKey> = Vec::new();
     let mut links: Vec<LinkName> = Vec::new();
-    let mut has_interfaces = false;
+    let mut has_flows = false;
     let mut set_keys: Vec<(Family, SetId)> = Vec::new();
     let mut entries: BTreeMap<(Family, SetId), Vec<Entry>> = BTreeMap::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
@@ -281,18 +282,19 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
             Key::Link(name) => links.push(*name),
             Key::Address(key) => addresses.push(*key),
             Key::Entry(family, set, entry) => entries.entry((*family, *set)).or_default().push(entry.clone()),
-            Key::NodeAddresses => has_interfaces = true,
             // If the set does not exist, creating it again is idempotent. If it exists, its replacement may have been executed.
             Key::Set(family, set) if state.sets.is_observed(&(*family, *set)) => {
                 set_keys.push((*family, *set))
             }
-            // Adding deadlines and deleting stale flows again is idempotent.
-            Key::Set(..) | Key::TemporarySet(..) | Key::DrainSet(_) | Key::Deadline(..) | Key::Flows(_) => {}
+            // Adding deadlines again is idempotent.
+            Key::Set(..) | Key::TemporarySet(..) | Key::DrainSet(_) | Key::Deadline(..) => {}
+            Key::Flows(_) => has_flows = true,
         }
     }
-    let read = links::observe_keys(state, kernel, &links, addresses, has_interfaces);
+    let read = links::observe_keys(state, kernel, &links, addresses);
     fail(state, Part::Links, read.err());
-    if has_interfaces {
+    // Deleting stale flows again is idempotent.
+    if has_flows {
         sources::observe_sources(state, kernel);
     }
     for key in set_keys {

@@ -74,20 +74,16 @@ impl Observed {
                 Observed::RealServer(server.and_then(|server| server.real_server(key)))
             }
             Key::Link(_) | Key::Address(_) | Key::Entry(..) => Observed::Exists(is_observed(state, key)),
-            // A change of the addresses of the node changes Services, which make objects dirty.
-            Key::NodeAddresses
-            | Key::Set(..)
-            | Key::TemporarySet(..)
-            | Key::Rules(_)
-            | Key::Jump(..)
-            | Key::Flows(_) => Observed::Elsewhere,
+            Key::Set(..) | Key::TemporarySet(..) | Key::Rules(_) | Key::Jump(..) | Key::Flows(_) => {
+                Observed::Elsewhere
+            }
             // The next listing reads them.
             Key::DrainSet(_) | Key::Deadline(..) => Observed::Elsewhere,
         }
     }
 }
 
-/// Whether an object is recorded as existing. Rules, the addresses of the node and flows always are.
+/// Whether an object is recorded as existing. Rules and flows always are.
 pub(super) fn is_observed(state: &State, key: &Key) -> bool {
     match key {
         Key::Sysctl(name) => state.sysctls.is_observed(name),
@@ -104,7 +100,7 @@ pub(super) fn is_observed(state: &State, key: &Key) -> bool {
         Key::Address(key) => state.addresses.is_observed(key),
         Key::DrainSet(family) => state.drains.set(*family).is_some(),
         Key::Deadline(server, address) => state.drains.deadline(server, *address).is_some(),
-        Key::Rules(_) | Key::Jump(..) | Key::NodeAddresses | Key::Flows(_) => true,
+        Key::Rules(_) | Key::Jump(..) | Key::Flows(_) => true,
     }
 }
 

@@ -36,9 +36,8 @@ impl Watchable for Config {
         let jumps = rules::jumps().into_iter();
         let built_in = jumps.map(|jump| (jump.table, jump.chain.as_str().into()));
         let key = |changed| match changed {
-            Changed::Address(address) => Key::Address(address),
-            Changed::NodeAddresses => Key::NodeAddresses,
-            Changed::Rules(family) => Key::Rules(family),
+            Changed::Address(address) => Some(Key::Address(address)),
+            Changed::Rules(family) => Some(Key::Rules(family)),
         };
         Ok(Watched::new(
             Some(link),

@@ -42,8 +42,8 @@ impl FieldError {
 #[derive(Debug)]
 pub(crate) struct FieldErrors {
     list: Vec<FieldError>,
-    /// The number of errors of the first pass, which are the first of `list`. Their fields have default values now, so the second pass
-    /// must not report anything inside them.
+    /// `list[..reset]` are type errors of the first pass. Their fields were reset to defaults, and the second pass must not report anything
+    /// inside them.
     reset: usize,
     /// Whether one of them makes the whole object invalid.
     is_fatal: bool,

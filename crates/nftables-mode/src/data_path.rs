@@ -8,6 +8,7 @@ use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
 use kernlink_engine::table::Table;
 use kernlink_engine::{Intervals, InvalidConfig, Pace, Readings};
 use kernlink_host::flows::UdpFrontends;
+use kernlink_host::node_addresses;
 use kernlink_services::{
     Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
 };
@@ -64,7 +65,6 @@ impl DataPath for State {
         let mut state = Self {
             config: Arc::new(config.clone()),
             node: NodeFacts::default(),
-            interfaces: BTreeSet::new(),
             sysctls: Table::default(),
             families: Family::ALL.map(FamilyState::new),
             ports: Vec::new(),
@@ -134,8 +134,8 @@ impl DataPath for State {
         self.readings.unread()
     }
 
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.iter().cloned().collect()
+    fn interface_addresses(&mut self, kernel: &mut Kernel) -> Result<Vec<InterfaceAddress>, Error> {
+        Ok(node_addresses(&mut *kernel.links)?)
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
@@ -168,7 +168,6 @@ impl DataPath for State {
             Key::Frontend(key) => self.family_mut(key.family()).set_frontend_dirty(key),
             Key::Shared(family, _) => self.family_mut(*family).is_shared_dirty = true,
             Key::Flows(family) => self.flows.tracked.set_dirty(*family),
-            Key::NodeAddresses => {}
         }
     }
 
@@ -191,7 +190,6 @@ impl DataPath for State {
                 family.is_all_dirty || family.is_shared_dirty
             }
             Key::Flows(family) => self.flows.tracked.is_dirty(*family),
-            Key::NodeAddresses => false,
         }
     }
 

@@ -29,14 +29,12 @@ pub enum Key {
     OldTable(Family, Box<str>),
     /// The stale UDP flows of a family.
     Flows(Family),
-    /// The addresses of the node.
-    NodeAddresses,
 }
 
 impl Key {
     pub(crate) fn family(&self) -> Option<Family> {
         match self {
-            Key::Sysctl(_) | Key::NodeAddresses => None,
+            Key::Sysctl(_) => None,
             Key::Table(family)
             | Key::Switch(family)
             | Key::Service(family, _)
@@ -59,7 +57,6 @@ impl Key {
             Key::Owner(_) => ("owner", false),
             Key::OldTable(..) => ("old_table", false),
             Key::Flows(_) => ("flows", false),
-            Key::NodeAddresses => ("node_addresses", false),
         };
         Class {
             kind,
@@ -81,7 +78,6 @@ impl fmt::Display for Key {
             Key::Owner(family) => write!(f, "ownership of the {family} table"),
             Key::OldTable(family, name) => write!(f, "{family} table {name}"),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
-            Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }
 }

@@ -7,7 +7,7 @@ use kernlink_engine::DataPath;
 use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
-use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, node_addresses, processors};
+use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, processors};
 use kernlink_nftables::{Element, Elements, Error as TableError, Nftables, Set, TableFlags, Value};
 use kernlink_services::{Event, Family, FrontendKey};
 
@@ -24,21 +24,14 @@ use crate::state::{Candidates, FoundTable, OldTable, ReadElements, State};
 /// and replaces it.
 const MOST_READ: usize = 150_000;
 
-/// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
+/// Reads everything that a plan depends on, except the tables ([`observe_families`]) and the addresses of the node, and makes all objects dirty.
 pub(crate) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-    observe_addresses(state, kernel)?;
     for family in &mut state.families {
         family.needs_listing = false;
     }
     let events = observe_sysctls(state, kernel);
     state.events.replace(&events);
     Ok(events)
-}
-
-/// Reads the addresses of the node's interfaces.
-pub(crate) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
-    state.interfaces = node_addresses(&mut *kernel.links)?;
-    Ok(())
 }
 
 fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
@@ -304,7 +297,6 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
     for key in keys {
         match key {
             Key::Sysctl(name) => observe_sysctl(state, kernel, name),
-            Key::NodeAddresses => observe_addresses(state, kernel)?,
             // A pass is repeated as it was.
             Key::Flows(_) => {}
             Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {

@@ -13,7 +13,7 @@ use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
 use kernlink_host::flows::UdpFrontends;
 use kernlink_host::{CONNTRACK_BUCKETS, LocalSource};
-use kernlink_services::{Family, InterfaceAddress, NodeFacts, ServicePortId};
+use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName, ServicePortId};
 
 pub(crate) use self::family::{Candidates, FamilyState, FoundTable, OldTable, ReadElements};
 use crate::config::Config;
@@ -26,7 +26,6 @@ use crate::rules::{Parameters, Pods};
 pub struct State {
     pub(crate) config: Arc<Config>,
     pub(crate) node: NodeFacts,
-    pub(crate) interfaces: BTreeSet<InterfaceAddress>,
     pub(crate) sysctls: Table<Box<str>, Box<str>>,
     pub(crate) families: [FamilyState; 2],
     /// The service ports by id.

@@ -21,9 +21,9 @@ impl Watchable for Config {
 
     fn watched(&self) -> Result<Watched<Key>, WatchError> {
         let key = |changed| match changed {
-            Changed::Rules(family) => Key::Table(family),
+            Changed::Rules(family) => Some(Key::Table(family)),
             // Without a link, no address is bound.
-            Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
+            Changed::Address(_) => None,
         };
         Ok(Watched::new(
             None,

@@ -52,9 +52,6 @@ impl DataPath for AddressMode {
     fn observe_keys(&mut self, _: &mut Fake, _: &[AddressKey]) -> Result<(), Error> {
         Ok(())
     }
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        Vec::new()
-    }
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
         for key in &changes.frontends {
             let address = AddressKey::host(key.address).unwrap();

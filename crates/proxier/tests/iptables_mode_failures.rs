@@ -603,6 +603,6 @@ fn nothing_is_rechecked_before_the_first_listing() {
     deliver_numbered(&mut proxier, 1, &[1]);
     sync(&mut proxier);
     change_endpoints(&mut proxier, 0, &[2]);
-    assert!(proxier.recheck([Key::NodeAddresses]));
+    proxier.recheck_addresses();
     assert!(sync(&mut proxier).is_success());
 }

@@ -224,7 +224,7 @@ fn a_new_address_of_the_node_serves_node_ports_without_a_listing() {
         )
         .unwrap();
     let before = proxier.cost();
-    assert!(proxier.recheck([Key::NodeAddresses]));
+    proxier.recheck_addresses();
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     assert_eq!(synced.next, None);
@@ -232,7 +232,7 @@ fn a_new_address_of_the_node_serves_node_ports_without_a_listing() {
     assert_eq!(proxier.cost().listings, before.listings);
     // And one that is removed no longer does.
     proxier.kernel_mut().links.delete_link(&link("eth1")).unwrap();
-    proxier.recheck([Key::NodeAddresses]);
+    proxier.recheck_addresses();
     proxier.sync(Instant::now()).unwrap();
     assert!(!virtual_servers(proxier.kernel_mut()).contains(&"-t 198.51.100.9:30080".to_owned()));
     assert_eq!(proxier.cost().listings, before.listings);

@@ -26,7 +26,7 @@ pub struct Limits {
     pub descriptors: Option<usize>,
     /// The timeouts of the attempts to connect. Each attempt is made to the next endpoint. Default: [`DIAL_TIMEOUTS`].
     pub dial_timeouts: Vec<Duration>,
-    /// How much of the descriptors, and of the UDP flows, one listening port may use: so many times what is left for all other ports. With 7,
+    /// How much of the descriptors, and of the UDP flows, one listening port may use: at most this multiple of what remains for all other ports. With 7,
     /// one busy port has at most 7/8 of them, and two have at most 7/15 each. 0: no bound, one port may use all. Default: 7.
     pub port_share: usize,
     /// The time without data after which a connection ends of which one direction has ended. Default: 1 hour, the timeout of connection

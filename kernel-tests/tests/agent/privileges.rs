@@ -127,7 +127,7 @@ fn a_plan_without_rights_names_what_could_not_be_read_and_fails() {
                 assert_eq!(output.status.code(), Some(1), "{}", text(&output));
                 let unknown = page
                     .lines()
-                    .filter(|line| line.starts_with("# not known, so the plan may be wrong: "));
+                    .filter(|line| line.starts_with("# cannot be read; the plan may be wrong: "));
                 let tables = unknown
                     .filter(|line| line.contains("iptables-save") || line.contains("tables cannot be read"));
                 assert!(tables.count() > 0, "{}", text(&output));

@@ -63,6 +63,7 @@ impl Running {
             for event in events {
                 match event {
                     WatchEvent::Recheck(keys) => receiver.recheck(keys),
+                    WatchEvent::Addresses => receiver.recheck_addresses(),
                     WatchEvent::Resync => receiver.resync(),
                     event => eprintln!("watch: {event:?}"),
                 }

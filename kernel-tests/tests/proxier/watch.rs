@@ -82,6 +82,7 @@ impl Running {
                 let _gate = gate.lock();
                 match event {
                     WatchEvent::Recheck(keys) => runner.recheck(keys),
+                    WatchEvent::Addresses => runner.recheck_addresses(),
                     WatchEvent::Resync => runner.resync(),
                     event => eprintln!("watch: {event:?}"),
                 }

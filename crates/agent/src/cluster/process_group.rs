@@ -82,8 +82,7 @@ async fn end(mut program: Child, group: Pid) {
     reap_all(group).await;
 }
 
-/// Awaits the children of this process in a group until there is no more. Their number is not bounded by a time: a program may leave another one
-/// that runs on.
+/// Reaps all children of this process in a group. There is no deadline: a child may outlive its parent.
 async fn reap_all(group: Pid) {
     let mut delay = MIN_DELAY;
     while reap(group) {

@@ -16,7 +16,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDe
 
 use super::{Folder, Problem, Reading};
 
-/// A thread that reads a folder when a file in it changes, and every 30 seconds in case that the kernel reported no event, such as for a
+/// A thread that reads a folder when a file in it changes, and every 30 seconds in case the kernel missed an event, such as for a
 /// file that a link leads to. Dropping it stops the thread.
 #[derive(Debug)]
 pub struct Watch {

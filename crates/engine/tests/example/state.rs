@@ -17,7 +17,7 @@ use super::{Config, Defect, Error, Forward, Key, Operation, Phase};
 pub(crate) struct Example {
     forwards: Table<FrontendKey, Forward>,
     addresses: Table<IpAddr, ()>,
-    interfaces: Vec<InterfaceAddress>,
+    has_read: bool,
     /// The frontends with a reference in the addresses.
     bound: BTreeMap<FrontendKey, Subject>,
     defect: Option<Defect>,
@@ -48,7 +48,7 @@ impl DataPath for Example {
         Self {
             forwards: Table::default(),
             addresses: Table::default(),
-            interfaces: Vec::new(),
+            has_read: false,
             bound: BTreeMap::new(),
             defect: config.defect,
             has_started: false,
@@ -59,10 +59,10 @@ impl DataPath for Example {
     fn set_config(&mut self, _: &Config) {}
 
     fn observe(&mut self, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-        if self.has(Defect::ReadsOnce) && !self.interfaces.is_empty() {
+        if self.has(Defect::ReadsOnce) && self.has_read {
             return Ok(Vec::new());
         }
-        self.interfaces = kernel.interfaces();
+        self.has_read = true;
         let (memory, is_complete) = match kernel.list() {
             Err(_) if self.has(Defect::TakesUnreadableForEmpty) => Default::default(),
             listed => listed?,
@@ -101,8 +101,8 @@ impl DataPath for Example {
         Ok(())
     }
 
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.clone()
+    fn interface_addresses(&mut self, kernel: &mut Kernel) -> Result<Vec<InterfaceAddress>, Error> {
+        Ok(kernel.interfaces())
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {

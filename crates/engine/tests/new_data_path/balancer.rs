@@ -21,7 +21,6 @@ pub(crate) struct Balancer {
     addresses: Table<IpAddr, ()>,
     /// The frontends at each address, and whom they are for: each has a reference to its address.
     frontends: BTreeMap<IpAddr, BTreeMap<FrontendKey, Subject>>,
-    interfaces: Vec<InterfaceAddress>,
 }
 
 impl DataPath for Balancer {
@@ -50,7 +49,6 @@ impl DataPath for Balancer {
     // What the kernel has.
 
     fn observe(&mut self, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-        self.interfaces = kernel.interfaces();
         let (memory, is_complete) = kernel.list()?;
         if !is_complete {
             return Err(Error::Torn);
@@ -94,8 +92,8 @@ impl DataPath for Balancer {
         }
     }
 
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.clone()
+    fn interface_addresses(&mut self, kernel: &mut Kernel) -> Result<Vec<InterfaceAddress>, Error> {
+        Ok(kernel.interfaces())
     }
 
     // What it should have.

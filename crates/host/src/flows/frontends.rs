@@ -209,7 +209,7 @@ mod tests {
             written.iter().any(|written| *name == service(written))
         });
         let services = frontends.changed.values().flatten();
-        services.map(|name| name.name().to_owned()).collect()
+        services.map(ToString::to_string).collect()
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
                 let mut frontends = frontends.clone();
                 assert_eq!(
                     pass(&mut frontends, &[written]),
-                    [other],
+                    [format!("ns/{other}")],
                     "gone first: {is_gone_first}"
                 );
                 assert!(pass(&mut frontends, &[other]).is_empty());

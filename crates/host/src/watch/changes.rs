@@ -198,9 +198,6 @@ impl Changes {
                     .map(Changed::Address),
             );
         }
-        if self.node_addresses.take(now) {
-            keys.push(Changed::NodeAddresses);
-        }
         for rules in &mut self.rules {
             let is_check = rules.check.is_some_and(|check| check <= now);
             if is_check {
@@ -210,7 +207,10 @@ impl Changes {
                 keys.push(Changed::Rules(rules.family));
             }
         }
-        (!keys.is_empty()).then_some(WatchEvent::Recheck(keys))
+        if !keys.is_empty() {
+            return Some(WatchEvent::Recheck(keys));
+        }
+        self.node_addresses.take(now).then_some(WatchEvent::Addresses)
     }
 
     fn is_own_name(&self, name: &LinkName) -> bool {

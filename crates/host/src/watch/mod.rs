@@ -21,6 +21,8 @@ pub enum WatchEvent<K> {
     /// These objects may have been removed or changed: call [`Runner::recheck`](kernlink_engine::Runner::recheck). Own changes are noticed too;
     /// the objects are then found as recorded.
     Recheck(Vec<K>),
+    /// Addresses of the node were added or removed: call [`Runner::recheck_addresses`](kernlink_engine::Runner::recheck_addresses).
+    Addresses,
     /// Any object may have been removed or changed: call [`Runner::resync`](kernlink_engine::Runner::resync). A watched link was removed or renamed,
     /// or events were lost.
     Resync,
@@ -29,11 +31,12 @@ pub enum WatchEvent<K> {
 }
 
 impl<K> WatchEvent<K> {
-    /// The same event with other keys.
+    /// The same event with other keys, without those that have none.
     #[must_use]
-    pub fn map<L>(self, key: impl Fn(K) -> L) -> WatchEvent<L> {
+    pub fn map<L>(self, key: impl Fn(K) -> Option<L>) -> WatchEvent<L> {
         match self {
-            WatchEvent::Recheck(keys) => WatchEvent::Recheck(keys.into_iter().map(key).collect()),
+            WatchEvent::Recheck(keys) => WatchEvent::Recheck(keys.into_iter().filter_map(key).collect()),
+            WatchEvent::Addresses => WatchEvent::Addresses,
             WatchEvent::Resync => WatchEvent::Resync,
             WatchEvent::Failed(error) => WatchEvent::Failed(error),
         }
@@ -59,8 +62,8 @@ pub struct Watched<K> {
     pub link: Option<LinkName>,
     /// The tables whose changes are noticed, those of iptables too: each of them exists once in each family.
     pub tables: Vec<WatchedTable>,
-    /// The object to read again after a change.
-    pub key: Box<dyn Fn(Changed) -> K + Send>,
+    /// The object to read again after a change. `None`: there is none.
+    pub key: Box<dyn Fn(Changed) -> Option<K> + Send>,
 }
 
 /// A table of nf_tables or of iptables of which changes are noticed: that it was added or deleted, and changes of its chains and their rules.
@@ -98,8 +101,6 @@ impl WatchedTable {
 pub enum Changed {
     /// An address was removed from the [link](Watched::link).
     Address(AddressKey),
-    /// Addresses of the node were added or removed.
-    NodeAddresses,
     /// A watched table of a family, or a chain in one, was changed.
     Rules(Family),
 }
@@ -109,20 +110,13 @@ impl<K: 'static> Watched<K> {
     pub fn new(
         link: Option<LinkName>,
         tables: Vec<WatchedTable>,
-        key: impl Fn(Changed) -> K + Send + 'static,
+        key: impl Fn(Changed) -> Option<K> + Send + 'static,
     ) -> Self {
         Self {
             link,
             tables,
             key: Box::new(key),
         }
-    }
-
-    /// The same objects with other keys.
-    #[must_use]
-    pub fn map<L: 'static>(self, key: impl Fn(K) -> L + Send + 'static) -> Watched<L> {
-        let inner = self.key;
-        Watched::new(self.link, self.tables, move |changed| key(inner(changed)))
     }
 }
 

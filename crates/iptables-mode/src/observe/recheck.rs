@@ -6,7 +6,7 @@ use kernlink_engine::DataPath;
 use kernlink_iptables_restore::{Chain, ChainName, Rule, Table, Variant};
 use kernlink_services::Family;
 
-use super::{observe_addresses, observe_rules, observe_sysctl};
+use super::{observe_rules, observe_sysctl};
 use crate::chains::{FixedChain, jumps};
 use crate::error::Error;
 use crate::kernel::Kernel;
@@ -22,8 +22,6 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
     let mut families: BTreeSet<Family> = BTreeSet::new();
     for key in keys {
         match key {
-            // A change of the addresses of the node changes Services, which make objects dirty.
-            Key::NodeAddresses => observe_addresses(state, kernel)?,
             Key::Sysctl(name) => {
                 let before = state.sysctls.observed(name).cloned();
                 observe_sysctl(state, kernel, name);
@@ -82,7 +80,7 @@ pub(crate) fn is_observed(state: &State, key: &Key) -> bool {
     match key {
         Key::Sysctl(name) => state.sysctls.is_observed(name),
         Key::Accounting(name) => state.accounting.is_observed(name),
-        Key::NodeAddresses | Key::Flows(_) => true,
+        Key::Flows(_) => true,
         Key::Chain(family, name) => state.chains[family.index()].is_observed(name),
         Key::Fixed(family)
         | Key::Jump(family, _)

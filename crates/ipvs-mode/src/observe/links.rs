@@ -1,6 +1,6 @@
 //! Reads the dummy link, its addresses, and the addresses of the node.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use kernlink_base::ErrorChain;
@@ -15,6 +15,7 @@ use crate::state::{Part, State};
 
 /// Reads all of them. Returns an event if that fails; the recorded values stay then.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
+    state.has_read_addresses = true;
     match read(state, kernel) {
         Ok(()) => {
             state.readings.has_links = true;
@@ -52,25 +53,33 @@ fn read(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads single links and addresses of the dummy link again, and the addresses of the node if required.
+/// Reads the addresses of the node, unless [`observe`] did since the last call. If that fails, the recorded ones stay, and the whole kernel
+/// is read after a delay.
+pub(crate) fn observe_addresses(state: &mut State, kernel: &mut Kernel) {
+    if std::mem::take(&mut state.has_read_addresses) {
+        return;
+    }
+    match kernel.links.list(Selection::All) {
+        Ok(listed) => state.interfaces = interfaces(state, &listed),
+        Err(error) => fail(state, Part::Links, Some(error.into())),
+    }
+}
+
+/// Reads single links and addresses of the dummy link again.
 pub(super) fn observe_keys(
     state: &mut State,
     kernel: &mut Kernel,
     links: &[LinkName],
     addresses: Vec<AddressKey>,
-    has_interfaces: bool,
 ) -> Result<(), Error> {
     for name in links {
         let exists = kernel.links.exists(name)?;
         state.links.observe(*name, exists.then_some(()));
     }
-    if addresses.is_empty() && !has_interfaces {
+    if addresses.is_empty() {
         return Ok(());
     }
     let listed = kernel.links.list(Selection::All)?;
-    if has_interfaces {
-        state.interfaces = interfaces(state, &listed);
-    }
     let bound: HashSet<AddressKey> = of_link(&listed, state.config().link()).collect();
     for key in addresses {
         state.addresses.observe(key, bound.contains(&key).then_some(()));
@@ -87,7 +96,7 @@ fn of_link(listed: &[HostAddress], link: Option<LinkName>) -> impl Iterator<Item
 }
 
 /// The addresses of the interfaces of this node, without those of the dummy links.
-fn interfaces(state: &State, listed: &[HostAddress]) -> BTreeSet<InterfaceAddress> {
+fn interfaces(state: &State, listed: &[HostAddress]) -> Vec<InterfaceAddress> {
     let others = listed
         .iter()
         .filter(|address| !state.is_dummy_link(&address.link));

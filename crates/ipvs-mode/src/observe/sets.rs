@@ -104,8 +104,8 @@ fn without_options(entry: Entry) -> Entry {
 
 /// The event about sets that cannot be read.
 fn unreadable(state: &mut State, error: Error) -> Event {
-    let is_decided = state.families().all(|family| state.is_decided(family));
-    let consequence = if is_decided {
+    let is_ownership_known = state.families().all(|family| state.is_ownership_known(family));
+    let consequence = if is_ownership_known {
         "changes by other programs are not found until they can be read"
     } else {
         "it is not known which virtual servers are owned: nothing is changed until they can be read"

@@ -78,7 +78,7 @@ impl Planner<'_, '_, '_> {
 
     /// Whether a set and its entries may be changed.
     pub(super) fn may_change_set(&self, family: Family, id: SetId) -> bool {
-        self.state.is_decided(family) && self.state.is_set_known(family, id)
+        self.state.is_ownership_known(family) && self.state.is_set_known(family, id)
     }
 
     /// Finds the local-policy entries of virtual servers whose real servers are removed. They are added after these steps.

@@ -50,7 +50,7 @@ impl Planner<'_, '_, '_> {
         for difference in self.state.addresses.differences() {
             let key = *difference.key;
             let family = Family::of(key.address());
-            let is_managed = self.state.managed.contains(&family) && self.state.is_decided(family);
+            let is_managed = self.state.managed.contains(&family) && self.state.is_ownership_known(family);
             if difference.observed.is_some() && difference.desired.is_none() && is_managed {
                 let operation = Operation::DeleteAddress(link, key);
                 self.builder.push(

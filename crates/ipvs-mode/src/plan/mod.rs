@@ -127,6 +127,8 @@ impl Planner<'_, '_, '_> {
     /// The families whose objects may be changed.
     fn families(&self) -> Vec<Family> {
         let managed = self.state.managed.iter().copied();
-        managed.filter(|family| self.state.is_decided(*family)).collect()
+        managed
+            .filter(|family| self.state.is_ownership_known(*family))
+            .collect()
     }
 }

@@ -145,7 +145,7 @@ impl Planner<'_, '_, '_> {
         self.added = added;
     }
 
-    /// The removals of local-policy entries that the addition of real servers to a virtual server needs.
+    /// Steps that must be done before real servers are added to a virtual server: removals of local-policy entries.
     fn removed_local_of(&self, key: &VirtualServerKey) -> Vec<Need> {
         let (Some(address), Some(port), Some(protocol)) = (key.address(), key.port(), key.protocol()) else {
             return Vec::new();

@@ -61,7 +61,9 @@ pub struct State {
     /// By family: the addresses of this node that accept node ports.
     node_port_addresses: [Vec<IpAddr>; 2],
     pub(super) host: HostFacts,
-    pub(super) interfaces: BTreeSet<InterfaceAddress>,
+    pub(super) interfaces: Vec<InterfaceAddress>,
+    /// Whether the listing in progress read them.
+    pub(super) has_read_addresses: bool,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
     pub(super) timeouts: ObservedTimeouts,
     /// The configured link, and links that were configured before and still exist.
@@ -128,7 +130,8 @@ impl State {
             pod_cidrs: [None; 2],
             node_port_addresses: [Vec::new(), Vec::new()],
             host: HostFacts::default(),
-            interfaces: BTreeSet::new(),
+            interfaces: Vec::new(),
+            has_read_addresses: false,
             sysctls: Table::default(),
             timeouts: ObservedTimeouts::default(),
             links: Table::default(),
@@ -278,7 +281,7 @@ impl State {
     pub(super) fn is_kernel_empty(&self) -> bool {
         let mut entries = self.entries.iter().flatten();
         let mut servers = self.servers.iter_observed();
-        self.families().all(|family| self.is_decided(family))
+        self.families().all(|family| self.is_ownership_known(family))
             && self.addresses.iter_observed().len() == 0
             && entries.all(|table| table.iter_observed().len() == 0)
             && !servers.any(|(_, server)| server.is_owned)

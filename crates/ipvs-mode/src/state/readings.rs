@@ -28,7 +28,7 @@ pub(crate) struct Readings {
     /// The sets that could not be created, or exist with other parameters. Rules do not read them.
     pub(crate) unusable_sets: BTreeSet<(Family, SetId)>,
     /// Whether a set became usable, or was found to be unusable, or an extension to be missing, since the last listing. Everything is
-    /// planned again then: the rules are others, and what needs the rules waits for them.
+    /// planned again then, because the rules differ, and what needs the rules waits for them.
     pub(crate) has_changed_support: bool,
     /// By family: whether it was not known which virtual servers are owned when they were listed last.
     pub(crate) had_undecided_servers: [bool; 2],
@@ -110,7 +110,7 @@ impl Readings {
 
 impl State {
     /// Whether the objects of a family may be changed: it is known which Services have node ports here, and which virtual servers are owned.
-    pub(crate) fn is_decided(&self, family: Family) -> bool {
+    pub(crate) fn is_ownership_known(&self, family: Family) -> bool {
         let readings = &self.readings;
         if !readings.has_links || readings.is_unread(family, SetId::Ledger) {
             return false;
@@ -125,7 +125,7 @@ impl State {
     /// Whether it is known if a virtual server is owned. Those of firewall marks never are.
     pub(crate) fn is_server_decided(&self, key: &VirtualServerKey) -> bool {
         let address = key.address();
-        address.is_none_or(|address| self.is_decided(Family::of(address)))
+        address.is_none_or(|address| self.is_ownership_known(Family::of(address)))
     }
 
     /// Whether a set and its entries may be changed.
@@ -137,7 +137,7 @@ impl State {
     /// none are needed.
     pub(crate) fn are_rule_sets_known(&self, family: Family) -> bool {
         let mut sets = SetId::KUBE_PROXY.into_iter();
-        self.is_decided(family)
+        self.is_ownership_known(family)
             && !self.readings.is_ipset_missing
             && !sets.any(|set| self.readings.is_unread(family, set))
     }

@@ -42,7 +42,7 @@ impl State {
             return;
         }
         for family in self.managed.clone() {
-            if !self.is_decided(family) || !self.is_set_known(family, SetId::LoadBalancerFirewall) {
+            if !self.is_ownership_known(family) || !self.is_set_known(family, SetId::LoadBalancerFirewall) {
                 continue;
             }
             let has_rule = self.has_rule_of_source_ranges(family);

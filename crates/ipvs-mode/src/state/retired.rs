@@ -231,7 +231,7 @@ impl State {
             return Vec::new();
         }
         if self.has_served() {
-            vec![Key::NodeAddresses]
+            Family::ALL.map(Key::Flows).into()
         } else {
             Family::ALL.map(Key::Rules).into()
         }

@@ -28,7 +28,6 @@ impl State {
             | Key::DrainSet(_)
             | Key::Deadline(..)
             | Key::Timeouts
-            | Key::NodeAddresses
             | Key::Flows(_) => false,
         };
         is_undone.then(|| key.clone())

@@ -79,7 +79,7 @@ where
     W: Fn(&mut AttributeWriter<'_>),
     R: Fn(Message<'_>) -> Result<Option<T>, Error>,
 {
-    /// Lists over `first`, a connection that was read from before. If one datagram does not contain everything, it also lists over
+    /// Lists over `first`, an open connection. If one datagram does not contain everything, it also lists over
     /// a connection from `second`, which must return a new one each time. With `is_large` the listing starts with two connections.
     pub(super) fn list<K: Ord, E: From<Error>>(
         &self,

@@ -24,8 +24,6 @@ pub enum Key {
     Rules(RulesKey),
     /// The stale UDP flows of a family in connection tracking. Not a table: there are too many to hold.
     Flows(Family),
-    /// The addresses of the interfaces of this node, which are only read.
-    NodeAddresses,
 }
 
 /// Rules that are written together: those of one address and port, or those about one listening port. A rule is replaced in the write that adds
@@ -84,7 +82,6 @@ impl Key {
             Key::Chains(family, _) => ("chains", Some(*family), true),
             Key::Rules(key) => ("rules", Some(key.family), false),
             Key::Flows(family) => ("flows", Some(*family), false),
-            Key::NodeAddresses => ("node_addresses", None, false),
         };
         Class {
             kind,
@@ -102,7 +99,6 @@ impl fmt::Display for Key {
             Key::Chains(family, table) => write!(f, "{family} chains in table {table}"),
             Key::Rules(key) => key.fmt(f),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
-            Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }
 }

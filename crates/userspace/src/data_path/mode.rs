@@ -6,6 +6,7 @@ use std::time::Instant;
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
 use kernlink_engine::table::Table;
 use kernlink_engine::{Intervals, InvalidConfig};
+use kernlink_host::node_addresses;
 use kernlink_iptables_restore::Table as RulesTable;
 use kernlink_services::{
     Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, ObjectName, Protocol, ServicePortId,
@@ -77,6 +78,10 @@ impl DataPath for State {
         observe::observe(self, kernel)
     }
 
+    fn observe_families(&mut self, kernel: &mut Kernel, _families: &[Family]) -> Vec<Event> {
+        observe::observe_flows(self, kernel).into_iter().collect()
+    }
+
     fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
         observe::observe_keys(self, kernel, keys)
     }
@@ -87,7 +92,7 @@ impl DataPath for State {
             Key::Claim(key) => self.claims.is_observed(key),
             Key::Chains(family, _) => self.chains[family.index()].is_readable,
             Key::Rules(key) => self.chains[key.family.index()].is_readable,
-            Key::Flows(_) | Key::NodeAddresses => true,
+            Key::Flows(_) => true,
         }
     }
 
@@ -126,8 +131,10 @@ impl DataPath for State {
             .collect()
     }
 
-    fn interface_addresses(&self) -> Vec<InterfaceAddress> {
-        self.interfaces.iter().cloned().collect()
+    fn interface_addresses(&mut self, kernel: &mut Kernel) -> Result<Vec<InterfaceAddress>, Error> {
+        // Without virtual IPs that IPVS mode left: their ports are not claimed.
+        self.interfaces = node_addresses(&mut *kernel.links)?;
+        Ok(self.interfaces.clone())
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
@@ -174,7 +181,6 @@ impl DataPath for State {
             Key::Rules(key) => self.rules[key.family.index()].set_dirty(*key),
             Key::Flows(family) => self.flows.set_dirty(*family),
             // A change of them changes Services.
-            Key::NodeAddresses => {}
         }
     }
 
@@ -185,7 +191,6 @@ impl DataPath for State {
             Key::Chains(family, table) => self.dirty_chains.contains(&(*family, *table)),
             Key::Rules(key) => self.rules[key.family.index()].is_dirty(key),
             Key::Flows(family) => self.flows.is_dirty(*family),
-            Key::NodeAddresses => false,
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
 use kernlink_host::flows::{Reading, read_flows};
-use kernlink_host::node_addresses;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
 use kernlink_netfilter::{rules_code, unreadable_rules};
 use kernlink_services::{Event, Family};
@@ -16,10 +15,9 @@ use super::key::{Key, RulesKey};
 use super::rules::{key_of, rule_text};
 use super::state::{ChainRule, Chains, PresentRules, State};
 
-/// Reads everything that a plan depends on, and makes all objects dirty. If the tables of a family cannot be read, its rules are not
+/// Reads everything that a plan depends on, except UDP flows ([`observe_flows`]), and makes all objects dirty. If the tables of a family cannot be read, its rules are not
 /// changed.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-    observe_addresses(state, kernel)?;
     // No other program changes the sockets of this process.
     state.listeners.set_all_dirty();
     state.claims.set_all_dirty();
@@ -30,7 +28,6 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         }
         events.extend(observe_family(state, kernel, family));
     }
-    events.extend(observe_flows(state, kernel));
     Ok(events)
 }
 
@@ -60,8 +57,8 @@ fn has_leftovers(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
 }
 
 /// Reads the UDP flows to portals after the rules were read first: an earlier process may have ended between a change of rules and the
-/// deletion of the flows that it made stale. If they cannot be read, the next listing tries again.
-fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
+/// deletion of the flows that it made stale. Those to node ports are found by the addresses of the node. If they cannot be read, the next listing tries again.
+pub(super) fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
     if state.flows.reading() == Reading::Done {
         return None;
     }
@@ -76,13 +73,6 @@ fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
     state.flows.record_reading(read)
 }
 
-/// Reads the addresses of the interfaces of this node.
-pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
-    // Without virtual IPs that IPVS mode left: their ports are not claimed.
-    state.interfaces = node_addresses(&mut *kernel.links)?;
-    Ok(())
-}
-
 /// Reads the tables of the families of some keys again.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let families: BTreeSet<Family> = keys
@@ -90,12 +80,9 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         .filter_map(|key| match key {
             Key::Chains(family, _) => Some(*family),
             Key::Rules(key) => Some(key.family),
-            Key::Listener(_) | Key::Claim(_) | Key::Flows(_) | Key::NodeAddresses => None,
+            Key::Listener(_) | Key::Claim(_) | Key::Flows(_) => None,
         })
         .collect();
-    if keys.contains(&Key::NodeAddresses) {
-        observe_addresses(state, kernel)?;
-    }
     for family in families {
         match read(&mut *kernel.rules, family) {
             Ok(tables) => state.observe_tables(family, &tables),

@@ -75,7 +75,7 @@ pub struct State {
     pub(super) managed: BTreeSet<Family>,
     /// By family, whether it was searched for rules of an earlier process.
     pub(super) is_searched: [bool; 2],
-    pub(super) interfaces: BTreeSet<InterfaceAddress>,
+    pub(super) interfaces: Vec<InterfaceAddress>,
     pub(super) node: NodeFacts,
     pub(super) listeners: Table<ListenerKey, Listening>,
     pub(super) claims: Table<ListenerKey, ()>,
@@ -127,7 +127,7 @@ impl State {
             now: None,
             managed: BTreeSet::new(),
             is_searched: [false; 2],
-            interfaces: BTreeSet::new(),
+            interfaces: Vec::new(),
             node: NodeFacts::default(),
             listeners: Table::default(),
             claims: Table::default(),

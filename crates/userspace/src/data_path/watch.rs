@@ -23,7 +23,7 @@ use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::observe::{observe_addresses, read};
+use super::observe::read;
 use super::state::State;
 
 impl Watchable for Config {
@@ -37,9 +37,9 @@ impl Watchable for Config {
         built_in.sort_unstable();
         built_in.dedup();
         let key = |changed| match changed {
-            Changed::Rules(family) => Key::Chains(family, Table::Nat),
+            Changed::Rules(family) => Some(Key::Chains(family, Table::Nat)),
             // Without a link, no address is bound.
-            Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
+            Changed::Address(_) => None,
         };
         Ok(Watched::new(None, watched_tables(built_in), key))
     }
@@ -49,14 +49,10 @@ impl Watchable for Config {
 /// the jumps of a family do, its tables are read.
 pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
     let mut changed = Vec::new();
-    if keys.contains(&Key::NodeAddresses) {
-        // A change of the addresses of the node changes Services, which make objects dirty.
-        observe_addresses(state, kernel)?;
-    }
     let is_of = |key: &Key, family: Family| match key {
         Key::Chains(of, _) => *of == family,
         Key::Rules(key) => key.family == family,
-        Key::Listener(_) | Key::Claim(_) | Key::Flows(_) | Key::NodeAddresses => false,
+        Key::Listener(_) | Key::Claim(_) | Key::Flows(_) => false,
     };
     for family in Family::ALL {
         if !keys.iter().any(|key| is_of(key, family)) {
