@@ -699,3 +699,56 @@ fn frames_are_complete_however_they_are_received_and_bounded() {
             .contains("a frame of 4294967295 bytes")
     );
 }
+
+/// The files of a kind that kube-apiserver 1.36.3 sent: a list and the first events of a watch, both in JSON and in protobuf.
+macro_rules! recorded {
+    ($kind:literal) => {
+        [
+            &include_bytes!(concat!("protobuf/", $kind, ".list.json"))[..],
+            include_bytes!(concat!("protobuf/", $kind, ".list.pb")),
+            include_bytes!(concat!("protobuf/", $kind, ".watch.json")),
+            include_bytes!(concat!("protobuf/", $kind, ".watch.pb")),
+        ]
+    };
+}
+
+#[test]
+fn what_an_api_server_sent_is_equal_in_json_and_protobuf() {
+    for (kind, count, [list_json, list, watch_json, watch]) in [
+        (Kind::Service, 3, recorded!("services")),
+        (Kind::Node, 1, recorded!("nodes")),
+        (Kind::EndpointSlice, 1, recorded!("endpointslices")),
+    ] {
+        let expected = watch::read_page(kind, list_json, &mut Converter::new()).unwrap();
+        assert!(
+            expected
+                .items
+                .iter()
+                .all(|item| item.change.is_some() && item.errors.is_empty())
+        );
+        assert_eq!(expected.items.len(), count);
+        let page = read_page(kind, Bytes::from_static(list), &mut Converter::new()).unwrap();
+        assert_eq!(page, expected);
+
+        let lines = watch_json
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
+        let expected: Vec<Event> = lines
+            .map(|line| watch::read_event(kind, line, &mut Converter::new()).unwrap())
+            .collect();
+        assert_eq!(expected.len(), count);
+        let mut frames = Frames::new();
+        frames.push(watch);
+        let found = std::iter::from_fn(|| frames.next_frame().unwrap());
+        let found: Vec<Event> = found
+            .map(|frame| read_event(kind, frame, &mut Converter::new()).unwrap())
+            .collect();
+        assert_eq!(found, expected);
+    }
+    let status = read_status(0, Bytes::from_static(include_bytes!("protobuf/status.pb")));
+    assert_eq!((status.code, &*status.reason), (400, "BadRequest"));
+    assert_eq!(
+        status,
+        watch::read_status(0, include_bytes!("protobuf/status.json"))
+    );
+}

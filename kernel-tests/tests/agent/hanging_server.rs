@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
+use kernlink_kernel_tests::{requires, tools};
 use serde_json::json;
 
 use crate::api_server::ApiServer;
@@ -37,6 +37,50 @@ fn a_server_that_hangs_behind_a_load_balancer_is_left_for_another_connection() {
 fn a_server_without_tls_that_hangs_behind_a_load_balancer_is_left_for_another_connection() {
     requires!(Feature::Iptables);
     hang(false);
+}
+
+/// Neither end closes the connection, and nothing answers a new one.
+#[test]
+fn watches_go_on_after_packets_to_the_server_were_dropped() {
+    requires!(Feature::Iptables);
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    let certificates = Certificates(files.0.clone());
+    certificates.authority("servers");
+    certificates.sign("server", "servers");
+    network.node.run(|| {
+        let server = ApiServer::start(WITHOUT_TLS, true);
+        http2::start(HTTP2, WITHOUT_TLS, &certificates.path("server"));
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": format!("https://{HTTP2}"), "certificate-authority": "servers.pem"}}],
+            "users": [{"name": "u", "user": {"token": "secret"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        files.replace("kubeconfig", &text.to_string());
+        server.apply(api_node(&["192.0.2.1"]));
+        add(&server, "a", "10.96.0.1", 0);
+        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        wait_for_answer(&network, "10.96.0.1", "pod0");
+
+        let (_, port) = HTTP2.rsplit_once(':').unwrap();
+        let drop = |action| {
+            let rule = ["INPUT", "-p", "tcp", "--dport", port, "-j", "DROP"];
+            tools::run("iptables", &[&[action], &rule[..]].concat()).unwrap();
+        };
+        drop("-I");
+        add(&server, "b", "10.96.0.2", 1);
+        // Noticed by a ping without an answer.
+        agent.wait_for("what is known stays: ", 1);
+        wait_for_answer(&network, "10.96.0.1", "pod0");
+        drop("-D");
+        wait_for_answer(&network, "10.96.0.2", "pod1");
+        agent.wait_for("read from the API server again", 1);
+        let (status, log) = agent.stop();
+        assert!(status.success(), "{log}");
+    });
 }
 
 fn hang(has_tls: bool) {

@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT,
+};
 use hyper::http::request;
-use hyper::{Request, Response, Version};
+use hyper::{HeaderMap, Request, Response, Version};
 use hyper_util::client::legacy;
 use jiff::{SignedDuration, Timestamp};
 use kernlink_base::Backoff as Delays;
-use kernlink_kubernetes::watch::{Status, read_status};
+use kernlink_kubernetes::watch::Status;
 use kernlink_services::Kind;
 use kube::Client;
 use kube::client::Body;
@@ -24,6 +26,7 @@ use super::backoff::Backoff;
 use super::certificates::{advice, describe_identity};
 use super::encoding;
 use super::files::Files;
+use super::format::{self, Format};
 use super::traffic::Traffic;
 use super::transport::{self, Limits, Received};
 
@@ -66,6 +69,14 @@ pub(super) struct Connection {
     limits: Limits,
     /// Whether the last answer was one of HTTP/2.
     has_pings: AtomicBool,
+}
+
+/// An answer that was read.
+pub(super) struct Answer {
+    /// When its connection received something.
+    pub(super) connection: Option<Received>,
+    pub(super) format: Format,
+    pub(super) body: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -169,7 +180,7 @@ impl Connection {
             client, number, host, ..
         } = self.client().await?;
         let request = request
-            .header(ACCEPT, HeaderValue::from_static("application/json"))
+            .header(ACCEPT, format::ACCEPTED)
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
             .body(body)
             .map_err(|error| Failure::Invalid(describe_chain(&error)))?;
@@ -203,22 +214,32 @@ impl Connection {
         if code == hyper::StatusCode::UNAUTHORIZED {
             self.log_out(number);
         }
+        let format = Format::of(answer.headers());
+        let retry_after = retry_after(answer.headers());
         let (_, body) = self.read_body(answer).await?;
-        Err(Failure::Status(read_status(code.as_u16(), &body)))
+        let status = format.read_status(code.as_u16(), body);
+        Err(Failure::Status(Status {
+            retry_after: retry_after.or(status.retry_after),
+            ..status
+        }))
     }
 
-    /// Sends a GET request for objects of a kind, and reads the answer, which may be compressed. Also returns when its connection received
-    /// something.
-    pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<(Option<Received>, Vec<u8>), Failure> {
+    /// Sends a GET request for objects of a kind, and reads the answer, which may be compressed.
+    pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<Answer, Failure> {
         let mut request = Request::get(path);
         if self.client().await?.accepts_compression {
             request = request.header(ACCEPT_ENCODING, encoding::ACCEPTED);
         }
         let answer = self.send(request, Body::empty(), self.limits.answer).await?;
         let connection = answer.extensions().get::<Received>().cloned();
+        let format = Format::of(answer.headers());
         let (received, body) = self.read_body(answer).await?;
         self.on_received(kind, received);
-        Ok((connection, body))
+        Ok(Answer {
+            connection,
+            format,
+            body,
+        })
     }
 
     /// Reads an answer. Returns the number of bytes that were received, and the content.
@@ -399,6 +420,12 @@ fn describe_request(host: &str, error: &kube::Error) -> String {
         Some(advice) => format!("{text}; {advice}"),
         None => text,
     }
+}
+
+/// The time after which the server wants the request to be repeated. An API server sends a number of seconds, and no date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds)).filter(|time| !time.is_zero())
 }
 
 /// Whether the server of an answer is asked by pings whether it is there.

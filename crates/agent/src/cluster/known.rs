@@ -13,10 +13,13 @@ pub(super) struct Known {
     is_synced: bool,
 }
 
-/// A list that is being read.
+/// A list that is being read. The objects of the first one are delivered together, when it is complete: an attempt that fails leaves nothing. Those
+/// of a later one are delivered as they arrive, so that there is no second set of all objects; what is no longer in it is known only at its
+/// end.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    changes: Vec<Change>,
+    /// The changes of the first list.
+    held: Vec<Change>,
     /// The names of all objects of the list, also of invalid ones.
     names: HashSet<ObjectName>,
     /// The names of those that are invalid.
@@ -26,18 +29,15 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Adds an object.
-    pub(super) fn add(&mut self, item: Item) {
-        let Some(name) = item.name else {
+    /// Adds an object. Returns the change that is delivered at once. An invalid object stays as it was.
+    pub(super) fn add(&mut self, item: Item, known: &mut Known) -> Option<Change> {
+        let Some(name) = item.name.clone() else {
             self.has_unnamed = true;
-            return;
+            return None;
         };
         let is_deleted = item.change.as_ref().is_some_and(is_deletion);
         match item.change {
-            Some(change) => {
-                self.invalid.remove(&name);
-                self.changes.push(change);
-            }
+            Some(_) => _ = self.invalid.remove(&name),
             // It was valid earlier in a streamed list, and is delivered so.
             None if self.names.contains(&name) => {}
             None => _ = self.invalid.insert(name.clone()),
@@ -47,6 +47,11 @@ impl List {
         } else {
             self.names.insert(name);
         }
+        if known.is_synced {
+            return known.apply(item);
+        }
+        self.held.extend(item.change);
+        None
     }
 }
 
@@ -70,10 +75,10 @@ impl Known {
         Some(change)
     }
 
-    /// The changes of a complete list: its objects, the deletion of those that are not in it, and after the first one `Synced`. An
-    /// invalid object stays as it was. If the name of one is not known, nothing is deleted.
+    /// The changes at the end of a list: the objects of the first one, the deletion of the objects that are not in it, and after the first one `Synced`. An invalid object
+    /// stays as it was. If the name of one is not known, nothing is deleted.
     pub(super) fn replace(&mut self, list: List) -> Vec<Change> {
-        let mut changes = list.changes;
+        let mut changes = list.held;
         let mut names = list.names;
         names.retain(|name| !list.invalid.contains(name) || self.names.contains(name));
         if list.has_unnamed {
@@ -126,35 +131,57 @@ mod tests {
         deletion(Kind::Node, ObjectName::new("", name))
     }
 
-    fn list(valid: &[&str], invalid: &[&str]) -> List {
+    /// Reads a list without its end. Returns what is delivered.
+    fn begin(known: &mut Known, valid: &[&str], invalid: &[&str]) -> (List, Vec<Change>) {
         let mut list = List::default();
-        for name in valid {
-            list.add(item(name, Some(upsert(name))));
-        }
-        for name in invalid {
-            list.add(item(name, None));
-        }
-        list
+        let valid = valid.iter().map(|name| item(name, Some(upsert(name))));
+        let invalid = invalid.iter().map(|name| item(name, None));
+        let changes = valid.chain(invalid).filter_map(|item| list.add(item, known));
+        let changes = changes.collect();
+        (list, changes)
+    }
+
+    /// Reads a list. Returns all that is delivered.
+    fn replace(known: &mut Known, valid: &[&str], invalid: &[&str]) -> Vec<Change> {
+        let (list, mut changes) = begin(known, valid, invalid);
+        changes.extend(known.replace(list));
+        changes
     }
 
     #[test]
     fn the_first_list_is_followed_by_synced() {
         let mut known = Known::new(Kind::Node);
         let synced = Change::synced(Kind::Node);
-        assert_eq!(known.replace(list(&["a"], &[])), [upsert("a"), synced.clone()]);
-        assert_eq!(known.replace(list(&["a"], &[])), [upsert("a")]);
-        assert_eq!(Known::new(Kind::Node).replace(List::default()), [synced]);
+        assert_eq!(replace(&mut known, &["a"], &[]), [upsert("a"), synced.clone()]);
+        assert_eq!(replace(&mut known, &["a"], &[]), [upsert("a")]);
+        assert_eq!(replace(&mut Known::new(Kind::Node), &[], &[]), [synced]);
     }
 
     #[test]
     fn what_is_not_in_a_later_list_is_deleted() {
         let mut known = Known::new(Kind::Node);
-        known.replace(list(&["a", "b"], &[]));
+        replace(&mut known, &["a", "b"], &[]);
         known.apply(item("c", Some(upsert("c"))));
         known.apply(item("a", Some(delete("a"))));
-        let mut changes = known.replace(list(&["b"], &[]));
+        let mut changes = replace(&mut known, &["b"], &[]);
         assert_eq!(changes.split_off(1), [delete("c")]);
-        assert_eq!(known.replace(list(&[], &[])), [delete("b")]);
+        assert_eq!(replace(&mut known, &[], &[]), [delete("b")]);
+    }
+
+    #[test]
+    fn what_was_delivered_of_a_list_that_is_not_completed_is_deleted_at_the_end_of_the_next_one() {
+        let mut known = Known::new(Kind::Node);
+        // Nothing of the first list is delivered before its end.
+        let (_, changes) = begin(&mut known, &["z"], &[]);
+        assert_eq!(changes, []);
+        assert_eq!(replace(&mut known, &[], &[]), [Change::synced(Kind::Node)]);
+        let (_, changes) = begin(&mut known, &["a", "b"], &[]);
+        assert_eq!(changes, [upsert("a"), upsert("b")]);
+        assert_eq!(replace(&mut known, &["b"], &[]), [upsert("b"), delete("a")]);
+        // Nothing is deleted before the end of a list.
+        let (list, changes) = begin(&mut known, &["c"], &[]);
+        assert_eq!(changes, [upsert("c")]);
+        assert_eq!(known.replace(list), [delete("b")]);
     }
 
     #[test]
@@ -163,31 +190,49 @@ mod tests {
         let invalid = || item("a", None);
         for items in [[valid(), invalid()], [invalid(), valid()]] {
             let mut streamed = List::default();
-            items.into_iter().for_each(|item| streamed.add(item));
             let mut known = Known::new(Kind::Node);
+            let changes = items
+                .into_iter()
+                .filter_map(|item| streamed.add(item, &mut known));
+            assert_eq!(changes.count(), 0);
             assert_eq!(known.replace(streamed), [upsert("a"), Change::synced(Kind::Node)]);
-            assert_eq!(known.replace(List::default()), [delete("a")]);
+            assert_eq!(replace(&mut known, &[], &[]), [delete("a")]);
         }
+    }
+
+    #[test]
+    fn an_object_that_is_deleted_during_a_streamed_list_is_not_known() {
+        let mut known = Known::new(Kind::Node);
+        replace(&mut known, &[], &[]);
+        let mut streamed = List::default();
+        let items = [upsert("a"), delete("a")].map(|change| item("a", Some(change)));
+        let changes = items
+            .into_iter()
+            .filter_map(|item| streamed.add(item, &mut known));
+        assert_eq!(changes.collect::<Vec<_>>(), [upsert("a"), delete("a")]);
+        assert_eq!(known.replace(streamed), []);
+        assert_eq!(replace(&mut known, &[], &[]), []);
     }
 
     #[test]
     fn an_invalid_object_stays_as_it_was() {
         let mut known = Known::new(Kind::Node);
-        known.replace(list(&["a", "b"], &[]));
+        replace(&mut known, &["a", "b"], &[]);
         assert_eq!(known.apply(item("a", None)), None);
-        assert_eq!(known.replace(list(&["b"], &["a", "new"])), [upsert("b")]);
+        assert_eq!(replace(&mut known, &["b"], &["a", "new"]), [upsert("b")]);
         assert_eq!(
-            known.replace(list(&["b"], &[])).len(),
-            2,
-            "a is deleted, new was never known"
+            replace(&mut known, &["b"], &[]),
+            [upsert("b"), delete("a")],
+            "new was never known"
         );
-        let mut unnamed = list(&["c"], &[]);
-        unnamed.add(Item {
+        let (mut list, _) = begin(&mut known, &["c"], &[]);
+        let unnamed = Item {
             name: None,
             change: None,
             errors: Vec::new(),
-        });
-        assert_eq!(known.replace(unnamed), [upsert("c")], "it may be b");
-        assert_eq!(known.replace(list(&["c"], &[])).len(), 2, "b is deleted");
+        };
+        assert_eq!(list.add(unnamed, &mut known), None);
+        assert_eq!(known.replace(list), [], "it may be b");
+        assert_eq!(replace(&mut known, &["c"], &[]), [upsert("c"), delete("b")]);
     }
 }

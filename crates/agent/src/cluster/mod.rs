@@ -10,7 +10,9 @@
 //!   again. What is known stays, and which verb and resource are refused is reported.
 //! - A server that hangs is noticed within 45 seconds, also behind a load balancer: over HTTP/2 by a ping that is not answered, over HTTP/1.1 by
 //!   a watch of up to 30 seconds that does not end. The next attempt has a new connection.
-//! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds. Credentials, certificates and the address of the
+//! - A watch over HTTP/2 without an event and a bookmark for 200 seconds begins again: a proxy on the way may answer pings.
+//! - Objects are requested in protobuf, and in JSON from a server without it.
+//! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds, and not before the time that the server names (`Retry-After`). Credentials, certificates and the address of the
 //!   server are read again for each attempt after a failed one, and for the next request after one of their files changed.
 //! - An invalid object stays as it was before; it is reported, and does not affect the others. Of an object with an invalid part, such as an
 //!   endpoint, or an unknown value, the rest is used.
@@ -25,6 +27,7 @@ mod certificates;
 mod connection;
 mod encoding;
 mod files;
+mod format;
 mod known;
 mod kubeconfig;
 mod lines;

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use hyper::Response;
 use kernlink_kubernetes::Converter;
-use kernlink_kubernetes::watch::{Event, Item, Page, Status, read_event, read_page};
+use kernlink_kubernetes::watch::{Event, Item, Page, Status, Unreadable};
 use kernlink_services::Change;
 use kube::client::Body;
 
 use super::backoff::Backoff;
 use super::connection::{Connection, Failure, has_pings, next_part};
+use super::format::{Events, Format};
 use super::known::{Known, List};
-use super::lines::Lines;
 use super::node_gate::{ADDRESS_TIMEOUT, NodeGate};
 use super::refusals::Refusals;
 use super::resource::Resource;
@@ -81,7 +81,12 @@ impl Reflector {
     /// Runs until the future is dropped.
     pub(super) async fn run(mut self) -> Infallible {
         loop {
-            let delay = match self.step().await {
+            let result = self.step().await;
+            let requested = match &result {
+                Err(Failure::Status(status)) => status.retry_after,
+                _ => None,
+            };
+            let delay = match result {
                 Ok(()) => continue,
                 Err(Failure::Status(status)) if self.version.is_some() => {
                     if self.refusals.needs_list(&status) {
@@ -106,8 +111,18 @@ impl Reflector {
                     self.backoff.next()
                 }
             };
+            let delay = match requested {
+                Some(time) => delay.max(self.at_request(time)),
+                None => delay,
+            };
             self.sleep(delay).await;
         }
+    }
+
+    /// The delay that the server asked for, with a random part, so that the nodes of a cluster do not return together.
+    fn at_request(&self, time: Duration) -> Duration {
+        let time = time.min(self.connection.limits().retry_after);
+        time.mul_f64(1.0 + self.backoff.fraction() / 4.0)
     }
 
     /// Reads the list, or follows a watch until it ends.
@@ -198,11 +213,8 @@ impl Reflector {
         let mut path = self.resource.page("");
         let mut is_first = true;
         let version = loop {
-            let body = match self.connection.read(self.resource.kind, &path).await {
-                Ok((received, body)) => {
-                    self.received = received;
-                    body
-                }
+            let answer = match self.connection.read(self.resource.kind, &path).await {
+                Ok(answer) => answer,
                 Err(Failure::Status(status)) if status.needs_list() && !is_first => {
                     list = List::default();
                     path = self.resource.list();
@@ -211,10 +223,16 @@ impl Reflector {
                 }
                 Err(failure) => return Err(failure),
             };
-            let page = read_page(self.resource.kind, &body, &mut self.converter);
-            let page: Page = page.map_err(|error| Failure::Invalid(error.to_string()))?;
+            self.received = answer.connection;
+            let page = answer
+                .format
+                .read_page(self.resource.kind, answer.body, &mut self.converter);
+            let page: Page = page.map_err(invalid)?;
             self.report_invalid(&page.items);
-            page.items.into_iter().for_each(|item| list.add(item));
+            let items = page.items.into_iter();
+            let changes = items.filter_map(|item| list.add(item, &mut self.known));
+            let changes = changes.collect();
+            self.deliver(changes);
             if page.continue_token.is_empty() {
                 break page.resource_version;
             }
@@ -235,24 +253,36 @@ impl Reflector {
         limit: Duration,
     ) -> Result<bool, Failure> {
         let continues = list.is_none() || has_pings(&answer);
+        let mut events = Format::of(answer.headers()).events();
         let mut body = answer.into_body();
-        let mut lines = Lines::default();
         let mut has_received = false;
         loop {
-            let limit = if list.is_some() { LIST_TIMEOUT } else { limit };
+            let silence = self.connection.limits().silence;
+            let (limit, ends_silence) = match &list {
+                Some(_) => (LIST_TIMEOUT, false),
+                None if silence < limit => (silence, true),
+                None => (limit, false),
+            };
             // Waiting for the Node meanwhile does not extend it.
             let end = Instant::now() + limit;
             let part = loop {
                 let next = next_part(&mut body, end.saturating_duration_since(Instant::now()));
                 let Some(timeout) = self.gate_timeout else {
-                    break next.await?;
+                    break next.await;
                 };
                 tokio::select! {
-                    part = next => break part?,
+                    part = next => break part,
                     () = tokio::time::sleep_until(timeout.into()) => self.gate_timed_out(),
                 }
             };
-            let Some(part) = part else {
+            if ends_silence && part.is_err() && Instant::now() >= end {
+                tracing::debug!(
+                    "{}: no event and no bookmark for {silence:?}; the watch begins again",
+                    self.resource.kind
+                );
+                return Ok(true);
+            }
+            let Some(part) = part? else {
                 return match list {
                     None => Ok(has_received),
                     Some(_) => Err(Failure::NoAnswer(
@@ -261,9 +291,9 @@ impl Reflector {
                 };
             };
             self.connection.on_received(self.resource.kind, part.len());
-            lines.push(&part);
+            events.push(&part);
             let mut changes = Vec::new();
-            let result = self.read_lines(&mut lines, &mut list, &mut changes);
+            let result = self.read_events(&mut events, &mut list, &mut changes);
             has_received |= !changes.is_empty();
             // Also what precedes an error.
             self.deliver(changes);
@@ -274,25 +304,23 @@ impl Reflector {
         }
     }
 
-    /// Reads the complete lines. Returns whether there was one that shows that the server works.
-    fn read_lines(
+    /// Reads the complete events. Returns whether there was one that shows that the server works.
+    fn read_events(
         &mut self,
-        lines: &mut Lines,
+        events: &mut Events,
         list: &mut Option<List>,
         changes: &mut Vec<Change>,
     ) -> Result<bool, Failure> {
         let mut has_received = false;
-        let too_long = || Failure::Invalid("an event is too long".to_owned());
-        while let Some(line) = lines.next().map_err(|_| too_long())? {
-            let event = read_event(self.resource.kind, line, &mut self.converter);
-            match event.map_err(|error| Failure::Invalid(error.to_string()))? {
+        while let Some(event) = events.next(self.resource.kind, &mut self.converter) {
+            match event.map_err(invalid)? {
                 Event::Item {
                     item,
                     resource_version,
                 } => {
                     self.report_invalid(std::slice::from_ref(&item));
                     match list {
-                        Some(list) => list.add(item),
+                        Some(list) => changes.extend(list.add(item, &mut self.known)),
                         None => {
                             changes.extend(self.known.apply(item));
                             self.set_version(resource_version);
@@ -304,7 +332,11 @@ impl Reflector {
                     resource_version,
                     ends_initial_list,
                 } => match list.take() {
-                    Some(list) if ends_initial_list => self.listed(list, resource_version),
+                    Some(list) if ends_initial_list => {
+                        // Before what completes the list.
+                        self.deliver(std::mem::take(changes));
+                        self.listed(list, resource_version);
+                    }
                     Some(unfinished) => *list = Some(unfinished),
                     None => {
                         self.set_version(resource_version);
@@ -463,6 +495,10 @@ impl Reflector {
         let time = shortest.mul_f64(1.0 + self.backoff.fraction());
         (time.as_secs().max(1), time + limits.margin)
     }
+}
+
+fn invalid(error: Unreadable) -> Failure {
+    Failure::Invalid(error.to_string())
 }
 
 /// Whether the server refuses to stream a list. Without the feature, a server does not accept its parameters.

@@ -2,12 +2,12 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kernlink_services::Kind;
+use kernlink_services::{Change, Kind};
 
 use super::transport::Limits;
 use super::{Access, Cluster, Options, Traffic, Update};
@@ -35,6 +35,8 @@ pub(super) enum Reply {
     Status(u16),
     /// Answers with this body.
     Body(String),
+    /// Refuses, and names the time after which the request may be repeated, in seconds.
+    Busy(u32),
     /// Begins an answer, and then hangs with an open connection.
     Begin,
     /// Hangs with an open connection.
@@ -83,6 +85,10 @@ fn serve(mut stream: TcpStream, reply: &dyn Fn(&str) -> Reply, requests: &Sender
                     "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"
                 )?;
             }
+            Reply::Busy(seconds) => write!(
+                stream,
+                "HTTP/1.1 429 Status\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\n\r\n"
+            )?,
             Reply::Nothing => {}
             Reply::Begin => stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?,
         }
@@ -146,6 +152,66 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
     };
     let watches = requests.iter().filter(is_watch);
     assert_eq!(watches.take(2).count(), 2);
+}
+
+#[test]
+fn a_watch_without_an_event_and_a_bookmark_begins_again() {
+    let (address, requests) = server(hang);
+    let limits = Limits {
+        watch_without_pings: Duration::from_hours(1),
+        silence: Duration::from_millis(5),
+        ..Limits::default()
+    };
+    let (sender, updates) = mpsc::channel();
+    let _cluster = Cluster::start_with(
+        &options(address),
+        &Traffic::new().unwrap(),
+        limits,
+        move |update| {
+            let _ = sender.send(update);
+        },
+    );
+    let is_watch = |request: &String| {
+        request.starts_with("GET /api/v1/services?watch=1") && request.contains("resourceVersion=1&")
+    };
+    let next = || requests.recv_timeout(PATIENCE).unwrap();
+    let watches = std::iter::repeat_with(next).filter(is_watch);
+    assert_eq!(watches.take(3).count(), 3);
+    // Nothing failed: the server may send none.
+    let is_failed = |update: &Update| matches!(update, Update::Failed { .. });
+    assert!(!updates.try_iter().any(|update| is_failed(&update)));
+}
+
+#[test]
+fn a_request_is_not_repeated_before_the_time_that_the_server_names() {
+    let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let seen = Arc::clone(&times);
+    let (address, _requests) = server(move |request| {
+        if !request.starts_with("GET /api/v1/services?limit=") {
+            return hang(request);
+        }
+        let mut times = seen.lock().unwrap();
+        times.push(Instant::now());
+        if times.len() < 3 {
+            Reply::Busy(1)
+        } else {
+            hang(request)
+        }
+    });
+    let (sender, updates) = mpsc::channel();
+    let _cluster = Cluster::start(&options(address), &Traffic::new().unwrap(), move |update| {
+        let _ = sender.send(update);
+    });
+    let synced = Change::synced(Kind::Service);
+    let mut updates = std::iter::repeat_with(|| updates.recv_timeout(PATIENCE).unwrap());
+    assert!(updates.any(|update| matches!(update, Update::Changes(changes) if changes.contains(&synced))));
+    // At most 0.8 s would pass without the header before the second one.
+    let times = times.lock().unwrap();
+    let delays: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(
+        delays.iter().all(|delay| *delay >= Duration::from_secs(1)),
+        "{delays:?}"
+    );
 }
 
 #[test]

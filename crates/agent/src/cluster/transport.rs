@@ -49,6 +49,11 @@ pub(super) struct Limits {
     pub(super) watch_without_pings: Duration,
     /// The time that a watch may be late to end.
     pub(super) margin: Duration,
+    /// The longest time of a watch without an event and without a bookmark, of which a server sends one a minute. Another watch begins then,
+    /// because pings may be answered by a proxy on the way.
+    pub(super) silence: Duration,
+    /// The longest delay that a server may ask for.
+    pub(super) retry_after: Duration,
 }
 
 impl Default for Limits {
@@ -61,6 +66,8 @@ impl Default for Limits {
             watch: Duration::from_secs(300),
             watch_without_pings: Duration::from_secs(15),
             margin: Duration::from_secs(15),
+            silence: Duration::from_secs(200),
+            retry_after: Duration::from_secs(120),
         }
     }
 }
