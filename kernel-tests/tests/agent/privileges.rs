@@ -47,6 +47,11 @@ fn words_after(file: &str, text: &str) -> String {
 
 /// Runs a program as root with these capabilities, and nothing that could give it more.
 fn limited(command: &Command, capabilities: &[&str]) -> Output {
+    limited_command(command, capabilities).output().unwrap()
+}
+
+/// A command that runs a program as root with these capabilities, and nothing that could give it more.
+pub(crate) fn limited_command(command: &Command, capabilities: &[&str]) -> Command {
     let set: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
     let mut limited = programs::command("setpriv");
     limited
@@ -59,7 +64,7 @@ fn limited(command: &Command, capabilities: &[&str]) -> Output {
             limited.env(name, value);
         }
     }
-    limited.output().unwrap()
+    limited
 }
 
 fn names(capabilities: &[String]) -> Vec<&str> {
