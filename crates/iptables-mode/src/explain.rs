@@ -42,7 +42,7 @@ impl State {
                 .filter_map(|name| {
                     let rules = tables.desired(name)?.rules();
                     let rules = rules.iter().map(|rule| rule_text(rule, family)).collect();
-                    Some((name.clone(), rules))
+                    Some((*name, rules))
                 })
                 .collect(),
             shared,
