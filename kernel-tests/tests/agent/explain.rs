@@ -1,4 +1,4 @@
-//! Questions to the running agent: its status, its frontends, and why one is served or not. Each trouble has a healthy twin.
+//! Questions to the running agent: its status, its frontends, and why one is served or not. Each trouble has a healthy counterpart.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -66,7 +66,7 @@ endpoints: [{endpoints}]
 const LOCAL: &str = "{addresses: [10.244.0.2], nodeName: node-a}";
 const REMOTE: &str = "{addresses: [10.244.9.2], nodeName: node-b}";
 
-/// The troubles that objects are the cause of, each with its twin.
+/// The troubles that objects are the cause of, each with a healthy counterpart.
 fn troubles() -> String {
     let endpoint = |conditions: &str| {
         format!("{{addresses: [10.244.0.2], nodeName: node-a, conditions: {{{conditions}}}}}")
@@ -187,7 +187,7 @@ fn explain_troubles(mode: &str) {
         ] {
             expect(question, 10, &[cause]);
         }
-        // The twins.
+        // The healthy counterparts.
         expect("10.96.0.5:80", 0, &["note: no endpoint is ready"]);
         expect(
             "203.0.113.1:80",

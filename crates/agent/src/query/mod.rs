@@ -9,7 +9,7 @@
 //! | `status`, `services`, `explain` | the answers to each question |
 //!
 //! A status needs the lock of the state only, so it is also answered while a sync takes long. Everything else reads the proxier between two
-//! syncs, in short parts, and the kernel on a thread of its own; if a sync in progress takes too long, the answer says so.
+//! syncs, in short parts, and the kernel on a thread of its own; if a sync in progress takes too long, the answer names that.
 
 pub(crate) mod documents;
 pub(crate) mod explain;
