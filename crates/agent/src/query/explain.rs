@@ -13,7 +13,7 @@ use kernlink_services::{
 use super::documents::{
     Contender, Endpoint, Explanation, Failing, Object, Owner, RecentEvent, UnusedSlice, VERSION,
 };
-use super::server::parameters;
+use super::parameters::parameters;
 use super::services::{policy, why_not_served};
 use super::status::FAILING;
 use super::worker::Reader;
