@@ -21,6 +21,8 @@ pub enum Found {
     Missing,
     /// It could not be read: the reason.
     Unknown(String),
+    /// It was not read: there are too many.
+    NotRead,
 }
 
 impl KernelObject {

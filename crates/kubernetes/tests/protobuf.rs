@@ -43,7 +43,6 @@ fn list(kind: Kind, items: &[Vec<u8>]) -> Bytes {
         r#continue: Some("abc".to_owned()),
         self_link: Some(String::new()),
         remaining_item_count: Some(7),
-        ..Default::default()
     };
     let mut raw = Vec::new();
     prost::encoding::message::encode(1, &metadata, &mut raw);
@@ -446,8 +445,8 @@ proptest! {
 
     #[test]
     fn equal_objects_are_equal_changes_in_json_and_protobuf((kind, message, json) in object()) {
-        let expected = page_of_json(kind, &[json.clone()]);
-        prop_assert_eq!(page(kind, &[message.clone()]), expected);
+        let expected = page_of_json(kind, std::slice::from_ref(&json));
+        prop_assert_eq!(page(kind, std::slice::from_ref(&message)), expected);
         for event in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"] {
             let line = json!({"type": event, "object": json}).to_string();
             let expected = watch::read_event(kind, line.as_bytes(), &mut Converter::new());

@@ -7,6 +7,7 @@ mod data_path;
 mod elements;
 pub mod error;
 mod events;
+mod explain;
 pub mod hand_back;
 mod item;
 pub mod kernel;
@@ -34,6 +35,7 @@ pub use kernlink_nftables as nftables;
 
 pub use self::config::Config;
 pub use self::error::Error;
+pub use self::explain::FrontendElements;
 pub use self::item::Shared;
 pub use self::kernel::Kernel;
 pub use self::key::Key;

@@ -13,7 +13,7 @@ use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
 use kernlink_host::flows::UdpFrontends;
 use kernlink_host::{CONNTRACK_BUCKETS, LocalSource};
-use kernlink_services::{Family, InterfaceAddress, NodeFacts, ObjectName, ServicePortId};
+use kernlink_services::{Family, NodeFacts, ServicePortId};
 
 pub(crate) use self::family::{Candidates, FamilyState, FoundTable, OldTable, ReadElements};
 use crate::config::Config;

@@ -11,8 +11,7 @@ use kernlink_proxier::plan::Needs;
 use kernlink_proxier::table::Table;
 use kernlink_proxier::{DataPath, InvalidConfig, Proxier, Subject};
 use kernlink_services::{
-    Change, Changes, Config, Event, FrontendKey, InterfaceAddress, ObjectChange, ObjectName, Port, Service,
-    Services, SourceId,
+    Change, Changes, Config, Event, FrontendKey, ObjectChange, ObjectName, Port, Service, Services, SourceId,
 };
 
 #[derive(Debug, Default)]

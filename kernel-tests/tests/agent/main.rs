@@ -11,6 +11,7 @@ mod api_server;
 mod certificates;
 mod cluster;
 mod cluster_failures;
+mod explain;
 mod hanging_server;
 mod hanging_tool;
 mod hostile_clients;

@@ -47,6 +47,11 @@ fn words_after(file: &str, text: &str) -> String {
 
 /// Runs a program as root with these capabilities, and nothing that could give it more.
 fn limited(command: &Command, capabilities: &[&str]) -> Output {
+    limited_command(command, capabilities).output().unwrap()
+}
+
+/// A command that runs a program as root with these capabilities, and nothing that could give it more.
+pub(crate) fn limited_command(command: &Command, capabilities: &[&str]) -> Command {
     let set: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
     let mut limited = programs::command("setpriv");
     limited
@@ -59,7 +64,7 @@ fn limited(command: &Command, capabilities: &[&str]) -> Output {
             limited.env(name, value);
         }
     }
-    limited.output().unwrap()
+    limited
 }
 
 fn names(capabilities: &[String]) -> Vec<&str> {
@@ -209,12 +214,12 @@ fn an_agent_starts_while_a_process_without_privileges_has_the_name_of_its_lock()
 
 /// System calls that the default profile of container runtimes permits with the capabilities of the DaemonSet, and systemd's group
 /// `@system-service`: those of `/usr/share/containers/seccomp.json` and of `systemd-analyze syscall-filter` that a program like this may use.
-const PERMITTED: &str = "accept4 access alarm arch_prctl bind brk capget chdir clock_gettime clock_nanosleep clone clone3 close connect \
+const PERMITTED: &str = "accept4 access alarm arch_prctl bind brk capget chdir chmod chown clock_gettime clock_nanosleep clone clone3 close connect \
     dup dup2 dup3 epoll_create1 epoll_ctl epoll_pwait epoll_wait eventfd2 execve exit exit_group faccessat faccessat2 \
     fcntl flock fstat fsync ftruncate futex getcwd getdents64 getegid geteuid getgid getpeername getpgrp getpid \
     getppid getrandom getresgid getresuid getrusage getsockname getsockopt gettid gettimeofday getuid \
     inotify_add_watch inotify_init1 inotify_rm_watch ioctl kill listen lseek lstat madvise membarrier memfd_create \
-    mmap mprotect mremap munmap nanosleep newfstatat open openat openat2 pidfd_open pidfd_send_signal pipe pipe2 poll \
+    mkdir mmap mprotect mremap munmap nanosleep newfstatat open openat openat2 pidfd_open pidfd_send_signal pipe pipe2 poll \
     ppoll prctl pread64 prlimit64 pselect6 pwrite64 read readlink readlinkat readv recvfrom recvmmsg recvmsg \
     restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait sched_getaffinity \
     sched_yield select sendmmsg sendmsg sendto set_robust_list set_tid_address setpgid setsockopt shutdown \

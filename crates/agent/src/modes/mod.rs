@@ -7,6 +7,7 @@
 mod config;
 mod listing;
 mod mode;
+mod objects;
 mod query;
 mod running;
 mod served;
@@ -29,7 +30,8 @@ pub use self::config::Config;
 pub(crate) use self::config::in_mode;
 pub use self::listing::{Desired, Listings};
 pub use self::mode::{Mode, UnknownMode};
-pub(crate) use self::query::{AnyProxier, Find};
+pub use self::objects::Find;
+pub(crate) use self::query::AnyProxier;
 pub(crate) use self::running::{AnyRunner, AnyStatus, no_status};
 pub use self::served::{OpenError, Opened, Served};
 pub use self::settings::{NftablesConfig, UserspaceConfig};

@@ -1,14 +1,12 @@
 //! What questions to the running agent need of the proxier of any mode.
 
-use kernlink_proxier::{KernelObject, Proxier};
-use kernlink_services::{FrontendKey, ObjectName, Services};
+use kernlink_proxier::Proxier;
+use kernlink_services::{FrontendKey, ObjectName, ServicePortId, Services};
 
+use super::objects::Find;
 use super::served::Served;
 use crate::query::documents::Failing;
 use crate::query::status::failing_document;
-
-/// Reads kernel objects on another thread than that of the proxier.
-pub(crate) type Find = Box<dyn FnOnce() -> Vec<KernelObject> + Send>;
 
 /// The proxier of any mode, as its thread passes it to a reading.
 pub(crate) trait AnyProxier {
@@ -17,8 +15,8 @@ pub(crate) trait AnyProxier {
     /// Whether everything that a frontend needs is in the kernel, as last read or written.
     fn serves(&self, frontend: &FrontendKey, service: &ObjectName) -> bool;
 
-    /// What reads the kernel objects that serve a frontend.
-    fn find_objects(&self, frontend: &FrontendKey) -> Find;
+    /// What reads the kernel objects that serve a frontend of a service port.
+    fn find_objects(&self, frontend: &FrontendKey, port: ServicePortId) -> Find;
 
     /// The operations for a Service, or for no single one, that failed and are tried again; at most a number of them.
     fn failing(&self, service: &ObjectName, most: usize) -> Vec<Failing>;
@@ -33,8 +31,8 @@ impl<M: Served> AnyProxier for Proxier<M> {
         self.state().serves(frontend, service)
     }
 
-    fn find_objects(&self, frontend: &FrontendKey) -> Find {
-        self.state().find_objects(frontend)
+    fn find_objects(&self, frontend: &FrontendKey, port: ServicePortId) -> Find {
+        self.state().find_objects(frontend, port)
     }
 
     fn failing(&self, service: &ObjectName, most: usize) -> Vec<Failing> {

@@ -16,6 +16,9 @@ use super::query::AnyProxier;
 use super::served::Served;
 use crate::query::{documents, status};
 
+/// A function that reads the proxier.
+pub(crate) type Read = Box<dyn FnOnce(&dyn AnyProxier) + Send>;
+
 /// The runner of any mode.
 pub(crate) trait AnyRunner: fmt::Debug + Send {
     fn register_source(&self, source: SourceId, kind: Kind);
@@ -29,7 +32,7 @@ pub(crate) trait AnyRunner: fmt::Debug + Send {
     fn status(&self) -> Box<dyn AnyStatus>;
 
     /// Calls a function with the proxier, on its thread, between two syncs. Returns at once.
-    fn start_read(&self, read: Box<dyn FnOnce(&dyn AnyProxier) + Send>);
+    fn start_read(&self, read: Read);
 
     /// Ends its thread.
     ///
@@ -58,7 +61,7 @@ impl<M: Served> AnyRunner for Runner<M> {
         Box::new(Runner::status(self))
     }
 
-    fn start_read(&self, read: Box<dyn FnOnce(&dyn AnyProxier) + Send>) {
+    fn start_read(&self, read: Read) {
         Runner::start_read(self, |proxier| read(proxier));
     }
 

@@ -9,14 +9,15 @@ use kernlink_proxier::ipvs_mode::{self, IpvsMode};
 use kernlink_proxier::metrics::Collect;
 use kernlink_proxier::nftables_mode::{self, NftablesMode};
 use kernlink_proxier::watch::Watchable;
-use kernlink_proxier::{DataPath, Intervals, KernelObject};
-use kernlink_services::{FrontendKey, Services};
+use kernlink_proxier::{DataPath, Intervals};
+use kernlink_services::{FrontendKey, ServicePortId, Services};
 use kernlink_userspace::limits::raise_descriptor_limit;
 use kernlink_userspace::{AllStats, Proxy, UserspaceMode, data_path as userspace};
 use tokio::runtime::{Builder, Runtime};
 
 use super::listing::{Desired, Listings};
 use super::mode::Mode;
+use super::objects::{self, Find};
 use super::settings::{NftablesConfig, UserspaceConfig};
 
 /// A data path that the agent can run.
@@ -52,10 +53,8 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     #[cfg(test)]
     fn fake_kernel() -> Self::Kernel;
 
-    /// What reads the kernel objects that serve a frontend, on another thread.
-    fn find_objects(&self, _frontend: &FrontendKey) -> Box<dyn FnOnce() -> Vec<KernelObject> + Send> {
-        Box::new(Vec::new)
-    }
+    /// What reads the kernel objects that serve a frontend of a service port, on another thread.
+    fn find_objects(&self, frontend: &FrontendKey, port: ServicePortId) -> Find;
 
     /// The desired state as text. `None`: it depends on the process.
     fn desired_state(&self, _desired: &Desired<'_>) -> Option<Listings> {
@@ -135,6 +134,10 @@ impl Served for IpvsMode {
         ipvs_mode::Kernel::open().map(Opened::of).map_err(OpenError::of)
     }
 
+    fn find_objects(&self, frontend: &FrontendKey, _port: ServicePortId) -> Find {
+        objects::of_ipvs(self, frontend)
+    }
+
     #[cfg(test)]
     fn fake_kernel() -> ipvs_mode::Kernel {
         ipvs_mode::Kernel::fake()
@@ -184,6 +187,10 @@ impl Served for IptablesMode {
         })
     }
 
+    fn find_objects(&self, _frontend: &FrontendKey, port: ServicePortId) -> Find {
+        objects::of_iptables(self, port)
+    }
+
     #[cfg(test)]
     fn fake_kernel() -> iptables_mode::Kernel {
         iptables_mode::Kernel::fake()
@@ -223,6 +230,10 @@ impl Served for NftablesMode {
         kernel.map(Opened::of).map_err(OpenError::of)
     }
 
+    fn find_objects(&self, frontend: &FrontendKey, _port: ServicePortId) -> Find {
+        objects::of_nftables(self, frontend)
+    }
+
     #[cfg(test)]
     fn fake_kernel() -> nftables_mode::Kernel {
         nftables_mode::Kernel::fake()
@@ -255,6 +266,11 @@ impl Served for UserspaceMode {
 
     fn retiring_ipvs(settings: &UserspaceConfig) -> ipvs_mode::Config {
         settings.retiring_ipvs.clone()
+    }
+
+    /// None: the listening ports are those of this process, and the rules are compared by the syncs.
+    fn find_objects(&self, _frontend: &FrontendKey, _port: ServicePortId) -> Find {
+        Box::new(Vec::new)
     }
 
     #[cfg(test)]

@@ -229,7 +229,7 @@ pub(crate) struct UnusedSlice {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Object {
     pub(crate) desired: String,
-    /// `same`, `different`, `missing` or `unknown`.
+    /// `same`, `different`, `missing`, `unknown` or `not read`.
     pub(crate) state: String,
     /// As it was found, or why it could not be read.
     pub(crate) found: Option<String>,

@@ -13,7 +13,7 @@ use kernlink_services::{
 use super::documents::{
     Contender, Endpoint, Explanation, Failing, Object, Owner, RecentEvent, UnusedSlice, VERSION,
 };
-use super::server::parameters;
+use super::parameters::parameters;
 use super::services::{policy, why_not_served};
 use super::status::FAILING;
 use super::worker::Reader;
@@ -215,7 +215,7 @@ fn owner(proxier: &dyn AnyProxier, key: &FrontendKey) -> Option<OwnerFacts> {
                 text: event.reason.to_string(),
             })
             .collect(),
-        find: Some(proxier.find_objects(key)),
+        find: Some(proxier.find_objects(key, frontend.id)),
         name,
     })
 }
@@ -536,7 +536,7 @@ fn object(object: KernelObject) -> Object {
         Found::Different(text) => ("different", text),
         Found::Missing => ("missing", String::new()),
         Found::Unknown(why) => ("unknown", why),
-        _ => ("unknown", String::new()),
+        _ => ("not read", String::new()),
     };
     Object {
         desired: object.desired,

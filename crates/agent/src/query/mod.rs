@@ -6,13 +6,17 @@
 //! | `socket` | where the socket is, and who may connect |
 //! | `server` | HTTP on the socket |
 //! | `worker` | the thread that reads the proxier and the kernel |
-//! | `status`, `services`, `explain` | the answers to each question |
+//! | `overview`, `services`, `explain` | the answers to each question |
+//! | `status` | what a status of any mode has, and what a sync leaves |
+//! | `parameters` | the parameters of questions |
 //!
 //! A status needs the lock of the state only, so it is also answered while a sync takes long. Everything else reads the proxier between two
-//! syncs, in short parts, and the kernel on a thread of its own; if a sync in progress takes too long, the answer says so.
+//! syncs, in short parts, and the kernel on a thread of its own; if a sync in progress takes too long, the answer names that.
 
 pub(crate) mod documents;
 pub(crate) mod explain;
+mod overview;
+mod parameters;
 pub(crate) mod server;
 pub(crate) mod services;
 pub(crate) mod socket;

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use super::documents::{Problem, VERSION};
 use super::socket::{self, Listening};
 use super::worker::{Reader, Worker};
-use super::{explain, services, status};
+use super::{explain, overview, services};
 use crate::settings::QuerySocket;
 use crate::state::{self, State};
 
@@ -161,7 +161,7 @@ impl Routes {
         }
         let query = request.uri().query().unwrap_or_default();
         match request.uri().path() {
-            "/v1/status" => document(&status::answer(
+            "/v1/status" => document(&overview::answer(
                 &state::lock(&self.state),
                 Instant::now(),
                 SystemTime::now(),
@@ -233,27 +233,4 @@ fn json(status: StatusCode, mut body: Vec<u8>) -> Answer {
     let json = HeaderValue::from_static("application/json");
     answer.headers_mut().insert(CONTENT_TYPE, json);
     answer
-}
-
-/// The value of a parameter of a query. Parameters are not encoded: names, addresses and ports need no escapes.
-///
-/// # Errors
-/// A parameter that does not exist.
-pub(super) fn parameters<'a>(
-    query: &'a str,
-    valid: &[&'static str],
-) -> Result<Vec<(&'static str, &'a str)>, String> {
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    parts
-        .map(|part| {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            match valid.iter().find(|known| **known == name) {
-                Some(known) => Ok((*known, value)),
-                None => Err(format!(
-                    "the parameter {name:?} is not valid; valid: {}",
-                    valid.join(", ")
-                )),
-            }
-        })
-        .collect()
 }

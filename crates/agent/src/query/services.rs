@@ -3,7 +3,7 @@
 use kernlink_services::{FrontendKey, ObjectName, ServicePort, TrafficPolicy};
 
 use super::documents::{FrontendRow, ServiceList, VERSION};
-use super::server::parameters;
+use super::parameters::parameters;
 use super::worker::Reader;
 use crate::modes::AnyProxier;
 use crate::state;

@@ -89,7 +89,7 @@ impl Listening {
             path: path.to_owned(),
             identity: identity(path),
         };
-        // Nobody can connect before it listens.
+        // No process can connect before it listens.
         if let Some(gid) = gid {
             chown(path, None, Some(gid)).map_err(|error| {
                 format!(

@@ -1,4 +1,4 @@
-//! The answer to `/v1/status`.
+//! What a status of any mode has, and what a sync leaves for the next answers.
 
 use std::time::{Instant, SystemTime};
 
@@ -6,11 +6,8 @@ use kernlink_proxier::status::Status;
 use kernlink_proxier::{DataPath, FailingOperation, Synced};
 use kernlink_services::escape::excerpt_of;
 
-use super::documents::{
-    self, Failing, FamilyStatus, HandOver, LastSync, RecentEvent, StaleKind, VERSION, Waiting,
-};
-use super::{socket, time};
-use crate::state::State;
+use super::documents::{self, Failing, FamilyStatus, HandOver, LastSync, RecentEvent, Waiting};
+use super::time;
 
 /// The number of events in an answer.
 const EVENTS: usize = 20;
@@ -22,9 +19,9 @@ const MAX_TEXT: usize = 1_000;
 /// What a sync left, for the next answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AfterSync {
-    hand_over: Option<HandOver>,
+    pub(super) hand_over: Option<HandOver>,
     /// The first of the operations that failed, with the time of the next attempt.
-    failing: Vec<(Failing, Instant)>,
+    pub(super) failing: Vec<(Failing, Instant)>,
 }
 
 impl AfterSync {
@@ -119,59 +116,4 @@ pub(crate) fn fill<T>(status: &Status<T>, document: &mut documents::Status, now:
     let events = recent(status);
     let skipped = events.len().saturating_sub(EVENTS);
     document.events = events.into_iter().skip(skipped).map(|(_, event)| event).collect();
-}
-
-/// The status of the agent. Waits for nothing but the lock of the state.
-pub(crate) fn answer(state: &State, now: Instant, wall: SystemTime) -> documents::Status {
-    let mut document = documents::Status {
-        version: VERSION,
-        agent: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
-        node: state.config().services().node_name.to_string(),
-        mode: state.config().mode().to_string(),
-        network_namespace: socket::network_namespace(),
-        ..documents::Status::default()
-    };
-    state.with_status(|status| status.fill(&mut document, now, wall));
-    if state.runner.is_none() || document.last_sync.is_none() {
-        let first = || "the first sync".to_owned();
-        document.waiting_for = Some(state.awaited.clone().unwrap_or_else(first));
-    }
-    document.hand_over.clone_from(&state.after_sync.hand_over);
-    document.failing = state
-        .after_sync
-        .failing
-        .iter()
-        .map(|(failing, due)| Failing {
-            next_attempt_seconds: due.saturating_duration_since(now).as_secs(),
-            ..failing.clone()
-        })
-        .collect();
-    if state.has_api_server {
-        let stale: Vec<StaleKind> = state
-            .stale
-            .iter()
-            .map(|(kind, since)| StaleKind {
-                kind: kind.to_string(),
-                since: time::text(since),
-                seconds: wall.duration_since(since).unwrap_or_default().as_secs(),
-            })
-            .collect();
-        document.api_server = Some(documents::ApiServer {
-            state: if stale.is_empty() { "ok" } else { "stale" }.to_owned(),
-            stale,
-        });
-    }
-    let is_stale = document
-        .api_server
-        .as_ref()
-        .is_some_and(|server| !server.stale.is_empty());
-    let fails = document.error.is_some() || !document.waiting.is_empty() || is_stale;
-    document.state = match (&document.waiting_for, fails) {
-        (_, true) => "failing",
-        (Some(_), false) => "waiting",
-        (None, false) => "ok",
-    }
-    .to_owned();
-    document
 }

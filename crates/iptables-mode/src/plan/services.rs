@@ -183,15 +183,14 @@ pub(super) fn steps_of(builder: &BuilderOf<'_, State>, family: Family, service: 
 
 /// The Services of a family that steps of this plan write.
 fn written(family: Family, touched: &BTreeMap<Key, Vec<Touched>>) -> impl Iterator<Item = &ObjectName> {
-    let services = touched.keys().filter_map(move |key| match key {
+    touched.keys().filter_map(move |key| match key {
         Key::Service(of, name) if *of == family => Some(name),
         Key::Replaced(of, name) if *of == family => {
             let is_written = touched.contains_key(&Key::Service(family, name.clone()));
             (!is_written).then_some(name)
         }
         _ => None,
-    });
-    services
+    })
 }
 
 /// The Services whose last operation failed and that no step of this plan writes.

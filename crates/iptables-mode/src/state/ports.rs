@@ -65,7 +65,16 @@ impl Default for CompiledPort {
     }
 }
 
+/// The chains of a service port, and its rules in shared chains.
+type ObjectsOf<'a> = (Family, &'a [ChainName], &'a [(FixedChain, Box<str>)]);
+
 impl State {
+    /// The objects of a service port. `None` if it does not exist.
+    pub(crate) fn objects_of(&self, id: ServicePortId) -> Option<ObjectsOf<'_>> {
+        let objects = self.ports.get(id.index())?;
+        Some((objects.family?, &objects.chains, &objects.rules))
+    }
+
     /// Brings the desired chains and rules up to date with changes of the Services. Returns new events.
     pub fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
         if changes.node {

@@ -183,6 +183,12 @@ impl FamilyState {
         }
     }
 
+    /// The elements of a frontend as last written or read.
+    pub(crate) fn recorded_items(&self, key: &FrontendKey) -> Vec<Item> {
+        let observed = self.entries.get(key).and_then(|entry| entry.observed.as_ref());
+        observed.map_or_else(Vec::new, |observed| observed.items(key))
+    }
+
     /// The Services that have ports.
     pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
         self.services.keys()

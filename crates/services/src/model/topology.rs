@@ -1,7 +1,7 @@
 //! The choice of endpoints for each traffic policy, as in kube-proxy's `CategorizeEndpoints`.
 
 use super::endpoint::Endpoint;
-use super::explanation::NotChosen;
+use super::not_chosen::NotChosen;
 use super::port_spec::PortSpec;
 
 /// The endpoints chosen for a service port.
