@@ -50,7 +50,7 @@ pub use self::error::{InvalidConfig, SyncError};
 pub use self::kernel_object::{Found, KernelObject};
 pub use self::one_table::{Objects, OneTable};
 pub use self::pace::Pace;
-pub use self::plan::{Plan, Subject};
+pub use self::plan::{Need, Plan, Subject};
 pub use self::proxier::{Cost, FailingOperation, Proxier};
 pub use self::readings::Readings;
 pub use self::report::{Counts, Outcome, Report};

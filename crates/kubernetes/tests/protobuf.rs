@@ -1,4 +1,4 @@
-//! Lists and watches in protobuf, beside the same ones in JSON. The messages are those of `k8s-pb`, which are generated from the files of
+//! Lists and watches in protobuf, compared with the same ones in JSON. The messages are those of `k8s-pb`, which are generated from the files of
 //! Kubernetes, with all fields.
 #![cfg(feature = "watch")]
 #![allow(

@@ -5,8 +5,7 @@ use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kernlink_engine::StaleFlows;
-use kernlink_engine::plan::{Need, Subject};
+use kernlink_engine::{Need, StaleFlows, Subject};
 use kernlink_services::{Family, ObjectName, ServicePortId};
 
 use super::{DeleteFlows, FlowDestination, TrackedFlows};

@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use kernlink_engine::data_path::BuilderOf;
 use kernlink_host::flows::Reading;
 use kernlink_iptables_restore::{Condition, Mask, Match, Network, PortRange, Rule};
-use kernlink_services::Family;
+use kernlink_services::{Family, ObjectName};
 
-use super::services::steps_of;
 use crate::chains::FixedChain;
 use crate::key::Key;
 use crate::order::Phase;
@@ -18,6 +17,16 @@ type Need = kernlink_engine::plan::Need<Key>;
 
 /// The rules of an earlier process that are removed, and the steps.
 pub(super) type Withdrawn = Vec<(Vec<RuleKey>, Need)>;
+
+/// The steps that write a Service; without any, that which removes its rules after those of others were written.
+pub(super) fn steps_of(builder: &BuilderOf<'_, State>, family: Family, service: &ObjectName) -> Vec<Need> {
+    let [service, replaced] = Key::of_service(family, service);
+    let steps = builder.steps_of(&service);
+    if steps.is_empty() {
+        return builder.steps_of(&replaced);
+    }
+    steps
+}
 
 /// Adds the step for the stale flows of a family.
 pub(super) fn plan_flows(

@@ -11,7 +11,7 @@ use kernlink_engine::plan::{Needs, Subject};
 use kernlink_iptables_restore::{ChainName, Edit, Table};
 use kernlink_services::{Family, ObjectName};
 
-use super::flows::Withdrawn;
+use super::flows::{Withdrawn, steps_of};
 use super::replaced::{Replaced, take_replaced};
 use super::{Fixed, Need};
 use crate::key::Key;
@@ -169,16 +169,6 @@ fn add(all: &mut Withdrawn, rules: Vec<RuleKey>, step: &Need) {
     if !rules.is_empty() {
         all.push((rules, step.clone()));
     }
-}
-
-/// The steps that write a Service; without any, that which removes its rules after those of others were written.
-pub(super) fn steps_of(builder: &BuilderOf<'_, State>, family: Family, service: &ObjectName) -> Vec<Need> {
-    let [service, replaced] = Key::of_service(family, service);
-    let steps = builder.steps_of(&service);
-    if steps.is_empty() {
-        return builder.steps_of(&replaced);
-    }
-    steps
 }
 
 /// The Services of a family that steps of this plan write.

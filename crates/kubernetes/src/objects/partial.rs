@@ -1,6 +1,6 @@
 //! API objects with the fields that a service proxy uses, from JSON and from protobuf.
 //!
-//! A field that is not here is skipped in both encodings, whatever it contains. The numbers of the fields are those of the messages in
+//! A field that is not here is skipped in both encodings, with any content. The numbers of the fields are those of the messages in
 //! [`core/v1`](https://github.com/kubernetes/api/blob/v0.36.3/core/v1/generated.proto),
 //! [`discovery/v1`](https://github.com/kubernetes/api/blob/v0.36.3/discovery/v1/generated.proto) and
 //! [`meta/v1`](https://github.com/kubernetes/apimachinery/blob/v0.36.3/pkg/apis/meta/v1/generated.proto). Go writes each field that is not

@@ -113,9 +113,9 @@ impl NodeFacts {
                 .map(IpNet::from)
                 .collect(),
         };
-        // A node without an address in this family has no primary one.
         let accepts_all = match &config.node_port_addresses {
-            NodePortAddresses::Primary => false,
+            // A node with an address in the other family only has no primary one in this family.
+            NodePortAddresses::Primary => self.node_ips.iter().flatten().all(IpAddr::is_loopback),
             _ => nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0),
         };
         let own = interfaces
