@@ -29,6 +29,17 @@ fn options(address: SocketAddr) -> Options {
     }
 }
 
+/// Reads from this server. Returns the source, which ends when it is dropped, and its updates.
+fn start(address: SocketAddr, limits: Limits) -> (Cluster, Receiver<Update>) {
+    let (sender, updates) = mpsc::channel();
+    let on_update = move |update| {
+        let _ = sender.send(update);
+    };
+    let cluster =
+        Cluster::start_with(&options(address), &Traffic::new().unwrap(), limits, on_update).unwrap();
+    (cluster, updates)
+}
+
 /// What a server does with a request.
 pub(super) enum Reply {
     /// Answers with a status and an empty body.
@@ -121,15 +132,7 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
         margin: Duration::from_millis(5),
         ..Limits::default()
     };
-    let (sender, updates) = mpsc::channel();
-    let _cluster = Cluster::start_with(
-        &options(address),
-        &Traffic::new().unwrap(),
-        limits,
-        move |update| {
-            let _ = sender.send(update);
-        },
-    );
+    let (_cluster, updates) = start(address, limits);
     let mut steps = Vec::new();
     while steps.len() < 2 {
         match updates.recv_timeout(PATIENCE).unwrap() {
@@ -162,15 +165,7 @@ fn a_watch_without_an_event_and_a_bookmark_begins_again() {
         silence: Duration::from_millis(5),
         ..Limits::default()
     };
-    let (sender, updates) = mpsc::channel();
-    let _cluster = Cluster::start_with(
-        &options(address),
-        &Traffic::new().unwrap(),
-        limits,
-        move |update| {
-            let _ = sender.send(update);
-        },
-    );
+    let (_cluster, updates) = start(address, limits);
     let is_watch = |request: &String| {
         request.starts_with("GET /api/v1/services?watch=1") && request.contains("resourceVersion=1&")
     };
@@ -226,15 +221,7 @@ fn a_server_without_pings_that_does_not_answer_a_watch_is_stale_although_lists_m
         margin: Duration::from_millis(5),
         ..Limits::default()
     };
-    let (sender, updates) = mpsc::channel();
-    let _cluster = Cluster::start_with(
-        &options(address),
-        &Traffic::new().unwrap(),
-        limits,
-        move |update| {
-            let _ = sender.send(update);
-        },
-    );
+    let (_cluster, updates) = start(address, limits);
     let is_failed = |update: &Update| {
         matches!(
             update,
