@@ -197,9 +197,24 @@ impl Clock {
         }
     }
 
-    /// The number of changes that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.lock().waiting.len()
+    /// Forgets the changes that were written.
+    fn reset(&self) {
+        self.lock().done.clear();
+    }
+
+    /// Waits until all changes were written.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let waiting = self.lock().waiting.len();
+            if waiting == 0 {
+                return Ok(());
+            }
+            if start.elapsed() > LIMIT {
+                return Err(format!("{waiting} changes were not written within {LIMIT:?}").into());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The times of those of a kind that were written, sorted.
@@ -231,15 +246,6 @@ pub(crate) fn run() -> Result<()> {
         let clock = Clock::default();
         let runner = Runner::start(proxier(&cluster)?, Schedule::new(intervals()?), clock.notify())?;
         runner.wait_for_first_sync()?;
-        let mut quiet = Vec::new();
-        for command in &commands {
-            quiet.push(
-                command
-                    .run()?
-                    .ok_or_else(|| format!("{}: it did not end", command.name))?,
-            );
-        }
-        let is_done = AtomicBool::new(false);
         // In turn, an endpoint of each Service is added and removed.
         let slices: Vec<_> = cluster
             .replacements()
@@ -251,6 +257,23 @@ pub(crate) fn run() -> Result<()> {
                 [(Kind::Other, more), (Kind::Removal, original)]
             })
             .collect();
+        // Every other Service is one step ahead, so that both kinds are always made. A removal of what is not there would wait for the
+        // next addition.
+        for [(kind, more), _] in slices.iter().skip(1).step_by(2) {
+            clock.begin(&service_of(more), *kind);
+            runner.change(SOURCE, endpoint_slice(more.clone()));
+        }
+        clock.wait()?;
+        clock.reset();
+        let mut quiet = Vec::new();
+        for command in &commands {
+            quiet.push(
+                command
+                    .run()?
+                    .ok_or_else(|| format!("{}: it did not end", command.name))?,
+            );
+        }
+        let is_done = AtomicBool::new(false);
         let (busy, changes) = thread::scope(|scope| -> Result<_> {
             let changing = scope.spawn(|| {
                 let start = Instant::now();
@@ -258,7 +281,6 @@ pub(crate) fn run() -> Result<()> {
                 while !is_done.load(Ordering::Relaxed) || start.elapsed() < Duration::from_secs(60) {
                     let index = number as usize;
                     let round = index / slices.len() % 2;
-                    // Every other Service is one step ahead, so that both kinds are always made.
                     let step = (round + index) % 2;
                     let pair = slices.get(index % slices.len());
                     if let Some((kind, slice)) = pair.and_then(|pair| pair.get(step)) {

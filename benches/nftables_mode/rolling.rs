@@ -58,10 +58,7 @@ pub(crate) fn run() -> Result<()> {
                 }
                 runner.change(SOURCE, endpoint_slice(slice));
             }
-            let end = Instant::now();
-            while removals.waiting() > 0 && end.elapsed() < Duration::from_secs(30) {
-                thread::sleep(Duration::from_millis(5));
-            }
+            removals.wait()?;
             Ok(removals.written(Kind::Removal))
         })?;
         let (half, most) = (percentile(&delays, 0.5), percentile(&delays, 1.0));
