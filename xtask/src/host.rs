@@ -3,7 +3,7 @@
 
 use std::{env, path::PathBuf, thread};
 
-use crate::step::Step;
+use crate::{provision, step::Step};
 
 /// The number of tests of one binary that run at the same time, for each processor. They wait for programs, timers and the kernel most of
 /// the time.
@@ -29,5 +29,20 @@ pub(crate) fn in_private_namespace(step: &Step) -> Step {
         arguments,
         environment,
         ..step.clone()
+    }
+}
+
+/// The same step with a lower priority than that of other processes, if the program `nice` is installed.
+pub(crate) fn with_low_priority(step: Step) -> Step {
+    let Some(nice) = provision::find("nice") else {
+        return step;
+    };
+    let program = step.program.to_string_lossy().into_owned();
+    let mut arguments = vec!["-n".to_owned(), "10".to_owned(), program];
+    arguments.extend(step.arguments);
+    Step {
+        program: nice,
+        arguments,
+        ..step
     }
 }

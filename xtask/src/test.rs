@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use kernlink_kernel_tests::programs::PROGRAMS;
 
 use crate::{
+    guest::Steps,
     host, programs, provision,
     report::{Binary, Report, Skip, TierReport},
     step::{self, Records, Step, pass_through},
@@ -69,19 +70,8 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) 
         .filter(|executable| executable.is_test)
         .partition(|executable| executable.package == KERNEL_TESTS && executable.kind == "test");
     let path = programs::folder(workspace.target())?;
-    let run_kernel = || -> Result<Vec<TierReport>> {
-        let mut done: Vec<TierReport> = Vec::new();
-        if tiers.contains(&Tier::Host) {
-            let steps = kernel_steps(&kernel, Tier::Host, &[], &path)?;
-            done.push(timed(Tier::Host, || run_host(workspace, &steps))?);
-        }
-        if tiers.contains(&Tier::Vm) {
-            let steps = vm_steps(kernel_steps(&kernel, Tier::Vm, &[], &path)?, done.first());
-            done.push(timed(Tier::Vm, || run_in_vm(workspace, steps, options))?);
-        }
-        Ok(done)
-    };
-    // Kernel tests wait for the kernel most of the time, and unit tests for nothing.
+    let run_kernel = || run_kernel(workspace, tiers, &kernel, &path, options);
+    // Kernel tests wait for the kernel most of the time, and unit tests for nothing: these run when a processor is free.
     let (unit, kernel) = thread::scope(|scope| {
         let kernel = scope.spawn(run_kernel);
         let unit = match tiers.contains(&Tier::Unit) {
@@ -119,40 +109,135 @@ const ON_EVERY_KERNEL: &[(&str, &[&str])] = &[
     ("nftables_mode", &["packets::"]),
 ];
 
-/// The steps of the VM: after the tier [`Host`](Tier::Host) the tests that it skipped, and [`ON_EVERY_KERNEL`]; otherwise all tests.
-fn vm_steps(all: Vec<Step>, host: Option<&TierReport>) -> Vec<Step> {
-    let Some(host) = host else {
-        return all;
-    };
-    let skipped = |step: &Step| -> Option<Step> {
-        let binary = host.binaries.iter().find(|binary| binary.name == step.name)?;
-        let skipped = binary.skipped.iter().filter(|skip| !is_marked(skip));
-        let tests: Vec<_> = skipped.map(|skip| skip.test.clone()).collect();
-        (!tests.is_empty()).then(|| Step {
-            arguments: ["--exact".to_owned()].into_iter().chain(tests).collect(),
-            ..step.clone()
-        })
-    };
-    // A host that ran every test has another kernel than the VM.
-    if all.iter().all(|step| skipped(step).is_none()) {
-        return all;
-    }
-    let step = |step: &Step| {
-        let Some((_, tests)) = ON_EVERY_KERNEL.iter().find(|(name, _)| *name == step.name) else {
-            return skipped(step);
-        };
-        // With those that the host skipped.
-        let others = skipped(step).map(|step| step.arguments.into_iter().skip(1));
-        let mut arguments: Vec<String> = tests.iter().map(|&test| test.to_owned()).collect();
-        if !tests.is_empty() {
-            arguments.extend(others.into_iter().flatten());
+/// Runs the kernel tests, on the host and in the VM at the same time. The VM boots meanwhile, and gets a test file when the host has run it.
+fn run_kernel(
+    workspace: &Workspace,
+    tiers: &[Tier],
+    kernel: &[Executable],
+    path: &Path,
+    options: &vm::Options,
+) -> Result<Vec<TierReport>> {
+    let on_host = || -> Result<Option<Vec<Step>>> {
+        match tiers.contains(&Tier::Host) {
+            true => kernel_steps(kernel, Tier::Host, &[], path).map(Some),
+            false => Ok(None),
         }
-        Some(Step {
-            arguments,
-            ..step.clone()
-        })
     };
-    all.iter().filter_map(step).collect()
+    let on_host = on_host()?;
+    if !tiers.contains(&Tier::Vm) {
+        let host = on_host.map(|steps| timed(Tier::Host, || run_host(workspace, &steps, |_| Ok(()))));
+        return Ok(host.transpose()?.into_iter().collect());
+    }
+    let mut in_vm = VmSteps::new(kernel_steps(kernel, Tier::Vm, &[], path)?);
+    let folder = vm::new_folder(workspace)?;
+    let mut list = Steps::new(&folder);
+    thread::scope(|scope| {
+        // Returns the steps that the VM got.
+        let host = scope.spawn(move || -> (Steps, Result<Option<TierReport>>) {
+            let run = || -> Result<Option<TierReport>> {
+                let Some(steps) = on_host else {
+                    in_vm.all.into_iter().try_for_each(|step| list.give(step))?;
+                    return Ok(None);
+                };
+                in_vm.first().into_iter().try_for_each(|step| list.give(step))?;
+                let report = timed(Tier::Host, || {
+                    run_host(workspace, &steps, |binary| {
+                        in_vm
+                            .after(binary)
+                            .into_iter()
+                            .try_for_each(|step| list.give(step))
+                    })
+                })?;
+                in_vm.last().into_iter().try_for_each(|step| list.give(step))?;
+                Ok(Some(report))
+            };
+            let report = run();
+            // Also after an error, so that the VM does not wait for more.
+            let end = list.end();
+            (list, report.and_then(|report| end.map(|()| report)))
+        });
+        let mut host_report = None;
+        let vm = timed(Tier::Vm, || {
+            let run = Vm::prepare(workspace, options)?.run_folder(workspace, folder.clone())?;
+            let (list, report) = host
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            host_report = report?;
+            read_vm(&run, list.given())
+        })?;
+        Ok(host_report.into_iter().chain([vm]).collect())
+    })
+}
+
+/// The steps of the VM next to the tier [`Host`](Tier::Host): the tests that it skipped, and [`ON_EVERY_KERNEL`]. All tests if it skipped none:
+/// such a host has another kernel than the VM.
+#[derive(Debug)]
+struct VmSteps {
+    all: Vec<Step>,
+    /// To be run if the host skips a test.
+    waiting: Vec<Step>,
+    has_skipped: bool,
+}
+
+impl VmSteps {
+    /// `all` has a step for each test file.
+    fn new(all: Vec<Step>) -> Self {
+        Self {
+            all,
+            waiting: Vec::new(),
+            has_skipped: false,
+        }
+    }
+
+    /// The steps that are run in any case.
+    fn first(&self) -> Vec<Step> {
+        self.all.iter().filter(|step| is_whole(step)).cloned().collect()
+    }
+
+    /// The steps that are known after the host has run a test file.
+    fn after(&mut self, binary: &Binary) -> Vec<Step> {
+        let skipped = binary.skipped.iter().filter(|skip| !is_marked(skip));
+        let skipped: Vec<String> = skipped.map(|skip| skip.test.clone()).collect();
+        self.has_skipped |= !skipped.is_empty();
+        let step = self.all.iter().find(|step| step.name == binary.name);
+        if let Some(step) = step.filter(|step| !is_whole(step)) {
+            let arguments = match (on_every_kernel(step), skipped.is_empty()) {
+                (Some(tests), _) => tests.iter().map(|&test| test.to_owned()).chain(skipped).collect(),
+                (None, false) => ["--exact".to_owned()].into_iter().chain(skipped).collect(),
+                (None, true) => Vec::new(),
+            };
+            if !arguments.is_empty() {
+                self.waiting.push(Step {
+                    arguments,
+                    ..step.clone()
+                });
+            }
+        }
+        match self.has_skipped {
+            true => std::mem::take(&mut self.waiting),
+            false => Vec::new(),
+        }
+    }
+
+    /// The steps that are known after the host has run all test files.
+    fn last(self) -> Vec<Step> {
+        if self.has_skipped {
+            return self.waiting;
+        }
+        let all = self.all.into_iter();
+        all.filter(|step| !is_whole(step)).collect()
+    }
+}
+
+/// The tests of a file that run on every kernel; empty: all.
+fn on_every_kernel(step: &Step) -> Option<&'static [&'static str]> {
+    let (_, tests) = ON_EVERY_KERNEL.iter().find(|(name, _)| *name == step.name)?;
+    Some(tests)
+}
+
+/// Whether all tests of the file run on every kernel.
+fn is_whole(step: &Step) -> bool {
+    on_every_kernel(step).is_some_and(<[_]>::is_empty)
 }
 
 /// Whether the test is marked `#[ignore]`: it is skipped everywhere.
@@ -186,8 +271,9 @@ pub(crate) fn run_vm_only(
         .collect();
     let path = programs::folder(workspace.target())?;
     let steps = repeated(&kernel_steps(&kernel, Tier::Vm, filters, &path)?, repeat);
+    let run = Vm::prepare(workspace, options)?.run(workspace, steps.clone())?;
     let report = Report {
-        tiers: vec![run_in_vm(workspace, steps, options)?],
+        tiers: vec![read_vm(&run, &steps)?],
     };
     println!("\n{report}");
     Ok(report.is_success())
@@ -282,10 +368,14 @@ fn step(executable: &Executable, tier: Tier, path: &Path) -> Step {
     }
 }
 
-/// Runs the steps with `unshare`, so that objects that a test does not remove are not in the network of the host.
-fn run_host(workspace: &Workspace, steps: &[Step]) -> Result<TierReport> {
+/// Runs the steps with `unshare`, so that objects that a test does not remove are not in the network of the host. Calls `done` after each.
+fn run_host(
+    workspace: &Workspace,
+    steps: &[Step],
+    done: impl FnMut(&Binary) -> Result<()>,
+) -> Result<TierReport> {
     let steps: Vec<_> = steps.iter().map(host::in_private_namespace).collect();
-    run_here(workspace, Tier::Host.name(), &steps)
+    run_here(workspace, Tier::Host.name(), &steps, done)
 }
 
 fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> Result<TierReport> {
@@ -312,11 +402,17 @@ fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> R
         time_limit: 2 * TIME_LIMIT,
         show: false,
     });
-    run_here(workspace, Tier::Unit.name(), &steps)
+    let steps: Vec<_> = steps.into_iter().map(host::with_low_priority).collect();
+    run_here(workspace, Tier::Unit.name(), &steps, |_| Ok(()))
 }
 
-/// Runs steps on this machine, one after the other.
-fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]) -> Result<TierReport> {
+/// Runs steps on this machine, one after the other. Calls `done` after each.
+fn run_here(
+    workspace: &Workspace,
+    name: &'static str,
+    steps: &[Step],
+    mut done: impl FnMut(&Binary) -> Result<()>,
+) -> Result<TierReport> {
     let folder = workspace.target().join(format!("xtask/{name}"));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
@@ -326,14 +422,15 @@ fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]) -> Result
     for (position, step) in steps.iter().enumerate() {
         let records = Records::new(&folder, position);
         step::run(step, &records, pass_through)?;
-        tier.binaries.push(read(name, step, &records)?);
+        let binary = read(name, step, &records)?;
+        done(&binary)?;
+        tier.binaries.push(binary);
     }
     Ok(tier)
 }
 
-fn run_in_vm(workspace: &Workspace, steps: Vec<Step>, options: &vm::Options) -> Result<TierReport> {
-    let vm = Vm::prepare(workspace, options)?;
-    let run = vm.run(workspace, steps.clone())?;
+/// Reads the results of the steps of a VM.
+fn read_vm(run: &vm::Run, steps: &[Step]) -> Result<TierReport> {
     let mut tier = TierReport::new(Tier::Vm.name());
     if let Some(problem) = &run.problem {
         eprintln!("xtask: {problem}");
@@ -428,78 +525,101 @@ mod tests {
         assert_eq!(names_and_arguments(&["udp"]).len(), 2);
     }
 
-    #[test]
-    fn after_the_host_the_vm_runs_the_tests_that_it_skipped() {
-        let skip = |test: &str, reason: &str| Skip {
-            test: test.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let host = |skipped| TierReport {
-            name: Tier::Host.name(),
-            binaries: vec![
-                Binary {
-                    skipped,
-                    ..Binary::read("ipvs", "", Vec::new(), true)
-                },
-                Binary::read("harness", "", Vec::new(), true),
-            ],
-        };
-        let steps = |host: Option<TierReport>| {
-            let all = kernel_steps(&kernel(), Tier::Vm, &[], Path::new("/declared")).unwrap();
-            let steps = vm_steps(all, host.as_ref());
-            let named = steps
-                .into_iter()
-                .map(|step| (step.name, step.arguments.join(" ")));
-            named.collect::<Vec<_>>()
-        };
-        let all = [
-            ("harness".to_owned(), String::new()),
-            ("ipvs".to_owned(), String::new()),
-        ];
-        let skipped = vec![
-            skip("a::b", "no IPVS"),
-            skip("c", "marked #[ignore]"),
-            skip("d", "old"),
-        ];
-        assert_eq!(
-            steps(Some(host(skipped))),
-            [("ipvs".to_owned(), "--exact a::b d".to_owned())]
-        );
-        assert_eq!(steps(Some(host(Vec::new()))), all);
-        assert_eq!(steps(None), all);
-    }
-
-    #[test]
-    fn tests_of_what_differs_between_kernels_run_on_the_host_and_in_the_vm() {
+    /// The test files `harness` and `ipvs`, and those of [`ON_EVERY_KERNEL`].
+    fn vm_steps() -> VmSteps {
         let mut kernel = kernel();
         let first = kernel[0].clone();
         kernel.extend(ON_EVERY_KERNEL.iter().map(|(target, _)| Executable {
             target: (*target).to_owned(),
             ..first.clone()
         }));
-        let all = kernel_steps(&kernel, Tier::Vm, &[], Path::new("/declared")).unwrap();
-        let skipped = vec![Skip {
-            test: "a".to_owned(),
-            reason: "no IPVS".to_owned(),
-        }];
-        let mut host = TierReport::new(Tier::Host.name());
-        host.binaries.push(Binary {
-            skipped,
-            ..Binary::read("ipvs", "", Vec::new(), true)
-        });
-        host.binaries
-            .push(Binary::read("contract_nftables", "", Vec::new(), true));
-        let steps = vm_steps(all, Some(&host));
-        let named = steps
-            .into_iter()
-            .map(|step| (step.name, step.arguments.join(" ")));
-        let whole = ON_EVERY_KERNEL
-            .iter()
-            .map(|(name, tests)| ((*name).to_owned(), tests.join(" ")));
-        let expected = [("ipvs".to_owned(), "--exact a".to_owned())];
+        VmSteps::new(kernel_steps(&kernel, Tier::Vm, &[], Path::new("/declared")).unwrap())
+    }
+
+    /// The results of a test file of which the host skipped these tests, each with the reason.
+    fn on_host(name: &str, skipped: &[(&str, &str)]) -> Binary {
+        let skip = |(test, reason): &(&str, &str)| Skip {
+            test: (*test).to_owned(),
+            reason: (*reason).to_owned(),
+        };
+        Binary {
+            skipped: skipped.iter().map(skip).collect(),
+            ..Binary::read(name, "", Vec::new(), true)
+        }
+    }
+
+    fn lines(steps: Vec<Step>) -> Vec<String> {
+        let line = |step: Step| format!("{} {}", step.name, step.arguments.join(" "));
+        steps.into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn the_vm_runs_the_tests_that_the_host_skipped_as_soon_as_they_are_known() {
+        let mut steps = vm_steps();
+        assert_eq!(lines(steps.first()), ["contract_nftables ", "nftables "]);
+        assert_eq!(lines(steps.after(&on_host("harness", &[]))), [""; 0]);
+        let ipvs = on_host(
+            "ipvs",
+            &[("a::b", "no IPVS"), ("c", "marked #[ignore]"), ("d", "old")],
+        );
+        assert_eq!(lines(steps.after(&ipvs)), ["ipvs --exact a::b d"]);
+        assert_eq!(lines(steps.after(&on_host("nftables", &[("e", "old")]))), [""; 0]);
+        assert_eq!(lines(steps.last()), [""; 0]);
+    }
+
+    #[test]
+    fn the_vm_runs_all_tests_if_the_host_skipped_none() {
+        let mut steps = vm_steps();
+        let mut run = lines(steps.first());
+        for name in [
+            "harness",
+            "ipvs",
+            "contract_nftables",
+            "nftables",
+            "nftables_mode",
+        ] {
+            let marked = [("c", "marked #[ignore]")];
+            run.extend(lines(steps.after(&on_host(name, &marked))));
+        }
+        run.extend(lines(steps.last()));
         assert_eq!(
-            named.collect::<Vec<_>>(),
-            expected.into_iter().chain(whole).collect::<Vec<_>>()
+            run,
+            [
+                "contract_nftables ",
+                "nftables ",
+                "harness ",
+                "ipvs ",
+                "nftables_mode "
+            ]
+        );
+    }
+
+    #[test]
+    fn tests_of_what_differs_between_kernels_run_on_the_host_and_in_the_vm() {
+        for is_skipped_first in [true, false] {
+            let mut steps = vm_steps();
+            let mut run = Vec::new();
+            let ipvs = on_host("ipvs", &[("a", "no IPVS")]);
+            let mode = on_host("nftables_mode", &[("b", "old")]);
+            let order = if is_skipped_first {
+                [&ipvs, &mode]
+            } else {
+                [&mode, &ipvs]
+            };
+            for binary in order {
+                run.extend(lines(steps.after(binary)));
+            }
+            run.extend(lines(steps.last()));
+            run.sort();
+            assert_eq!(run, ["ipvs --exact a", "nftables_mode packets:: b"]);
+        }
+        // It waits until a test is skipped.
+        let mut steps = vm_steps();
+        assert_eq!(lines(steps.after(&on_host("nftables_mode", &[]))), [""; 0]);
+        let ipvs = on_host("ipvs", &[("a", "no IPVS")]);
+        assert_eq!(
+            lines(steps.after(&ipvs)),
+            ["nftables_mode packets::", "ipvs --exact a"]
         );
     }
 

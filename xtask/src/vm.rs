@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    guest::{ERROR, FINISHED, JOB, Job, STARTED, STDERR_PREFIX},
+    guest::{ERROR, FINISHED, JOB, Job, STARTED, STDERR_PREFIX, Steps},
     provision::{self, inherited},
     step::{End, Group, Records, Step, Stream, pass_through},
     workspace::Workspace,
@@ -162,32 +162,36 @@ impl Vm {
         })
     }
 
-    /// Boots the VM, runs the steps, and waits for its end.
+    /// Boots the VM, runs the steps, and waits for its end. See [`run_folder`](Self::run_folder).
+    pub(crate) fn run(&self, workspace: &Workspace, steps: Vec<Step>) -> Result<Run> {
+        let folder = new_folder(workspace)?;
+        let mut list = Steps::new(&folder);
+        steps.into_iter().try_for_each(|step| list.give(step))?;
+        list.end()?;
+        self.run_folder(workspace, folder)
+    }
+
+    /// Boots the VM, runs the steps in a [new folder](new_folder) until their list ends, and waits for the end of the VM.
     ///
     /// A failed boot is retried once, because no step has run. Failures after the boot are not retried.
     ///
     /// # Errors
     ///
     /// Errors of the host. Errors of the guest are in the returned value.
-    pub(crate) fn run(&self, workspace: &Workspace, steps: Vec<Step>) -> Result<Run> {
-        remove_old_runs(&workspace.target().join("vm"))?;
-        let folder = workspace.target().join(format!("vm/run-{}", std::process::id()));
-        let run = self.boot(workspace, folder.clone(), steps.clone())?;
+    pub(crate) fn run_folder(&self, workspace: &Workspace, folder: PathBuf) -> Result<Run> {
+        let run = self.boot(workspace, folder.clone())?;
         match &run.problem {
             Some(problem) if !run.has_booted => {
                 eprintln!("xtask: {problem}\nxtask: booting the VM again")
             }
             _ => return Ok(run),
         }
-        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
-        self.boot(workspace, folder, steps)
+        self.boot(workspace, folder)
     }
 
-    fn boot(&self, workspace: &Workspace, folder: PathBuf, steps: Vec<Step>) -> Result<Run> {
-        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    fn boot(&self, workspace: &Workspace, folder: PathBuf) -> Result<Run> {
         let job = Job {
             modules: MODULES.map(str::to_owned).to_vec(),
-            steps,
         };
         fs::write(folder.join(JOB), serde_json::to_string(&job)?)?;
 
@@ -271,6 +275,16 @@ impl Vm {
 /// Whether to wait for the VM any longer.
 fn may_continue(elapsed: Duration, limit: Duration, has_booted: bool) -> bool {
     elapsed <= limit && (has_booted || elapsed <= BOOT_LIMIT)
+}
+
+/// A new folder that a VM shares with this machine. The records of earlier runs are removed.
+pub(crate) fn new_folder(workspace: &Workspace) -> Result<PathBuf> {
+    let vms = workspace.target().join("vm");
+    fs::create_dir_all(&vms).with_context(|| format!("creating {}", vms.display()))?;
+    remove_old_runs(&vms)?;
+    let folder = vms.join(format!("run-{}", std::process::id()));
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    Ok(folder)
 }
 
 /// Removes the records of earlier runs, except those of which the process still exists.

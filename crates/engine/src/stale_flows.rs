@@ -74,6 +74,15 @@ impl<K: Clone + Hash + Ord> StaleFlows<K> {
         }
     }
 
+    /// Adds all of another list, for the same reasons.
+    pub fn add(&mut self, other: &Self) {
+        self.destinations.extend(&other.destinations);
+        self.needs.extend(other.needs.iter().cloned());
+        self.subjects.extend(other.subjects.iter().cloned());
+        self.is_unconditional |= other.is_unconditional;
+        self.has_others |= other.has_others;
+    }
+
     /// Whether there is nothing to compare.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -322,6 +322,7 @@ impl DataPath for State {
         self.finish_drains();
         self.servers.clear_dirty();
         self.flows.clear_dirty();
+        self.compared_flows.clear();
         self.finish_retired();
         for family in Family::ALL {
             let chains = &mut self.chains[family.index()];

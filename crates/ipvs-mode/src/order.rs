@@ -40,11 +40,18 @@ pub enum Phase {
     /// Withdrawn entries of local-policy sets whose frontends stay, removed before remote real servers are added. Otherwise traffic to
     /// these is not masqueraded, and its connections hang.
     RemoveLocalEntries,
-    /// Real servers, added or changed in place: before the address, so that no client reaches a virtual server without real servers, and
-    /// before others are removed, so that a virtual server whose endpoints are all replaced always has real servers.
+    /// Real servers, added or changed in place, except those of [`FirstUdpRealServers`](Self::FirstUdpRealServers): before the address, so
+    /// that no client reaches a virtual server without real servers, and before others are removed, so that a virtual server whose endpoints
+    /// are all replaced always has real servers.
     RealServers,
     /// Addresses: after this phase clients reach the frontend.
     BindAddresses,
+    /// Stale flows to UDP virtual servers that get their first real server, deleted while IPVS drops their packets. If an endpoint received
+    /// a packet of such a flow, which began without masquerading, its reply could begin a flow of its own with the addresses of the client's
+    /// packets: these would not be masqueraded as long as the client sends.
+    DeleteFlowsOfNew,
+    /// The first real servers of UDP virtual servers.
+    FirstUdpRealServers,
     /// Deadlines of real servers that begin to drain, added before their weight becomes 0. Otherwise, if the process ends between the two,
     /// the next one starts the limit again.
     AddDeadlines,
@@ -64,9 +71,8 @@ pub enum Phase {
     /// Virtual servers that are withdrawn, each with its real servers in one operation.
     RemoveVirtualServers,
     /// Stale UDP flows, deleted after all changes of virtual servers, real servers and rules: the next packet of a client begins a new
-    /// flow. If that happened before, the flow would have the removed real server again, or the route and the masquerading of a time
-    /// without real servers, and the replies would be lost as long as the client sends. Before the entries: they name the frontends
-    /// whose flows are to be deleted, if the process ends here.
+    /// flow. If that happened before, the flow would have the removed real server again, and the replies would be lost as long as the client
+    /// sends. Before the entries: they name the frontends whose flows are to be deleted, if the process ends here.
     DeleteFlows,
     /// Deadlines of real servers that no longer drain, removed after these are deleted or have their weight again. A deadline that stayed
     /// would be taken for that of a real server with the same address that drains later.
@@ -99,6 +105,8 @@ impl fmt::Display for Phase {
             Phase::RemoveLocalEntries => "remove local-policy entries",
             Phase::RealServers => "real servers",
             Phase::BindAddresses => "bind addresses",
+            Phase::DeleteFlowsOfNew => "delete stale flows to new virtual servers",
+            Phase::FirstUdpRealServers => "first UDP real servers",
             Phase::AddDeadlines => "add deadlines",
             Phase::RemoveRealServers => "remove real servers",
             Phase::AddLocalEntries => "add local-policy entries",

@@ -316,7 +316,7 @@ fn flows_are_deleted_after_virtual_servers_and_real_servers_and_before_entries()
     udp_endpoints(&mut proxier, "dns", &[3]);
     upsert(&mut proxier, udp_service("dns", "10.96.0.10"));
     let plan = proxier.plan(Instant::now()).unwrap();
-    let pass = position(&plan, "# conntrack");
+    let pass = position(&plan, "#   10.96.0.10:53");
     for before in [
         "-a -u 10.96.0.11:53 -r 10.244.0.1:5353",
         "address replace 10.96.0.11/32",
@@ -327,6 +327,77 @@ fn flows_are_deleted_after_virtual_servers_and_real_servers_and_before_entries()
     }
     // The entry names the frontend, if the process ends here.
     assert!(pass < position(&plan, "del KUBE-NODE-PORT-UDP 30053"), "{plan}");
+}
+
+/// Otherwise the reply of the first real server to a packet of a stale flow begins a flow whose packets are not masqueraded.
+#[test]
+fn stale_flows_are_deleted_while_a_virtual_server_has_no_real_server() {
+    // A new Service, one that gets its first endpoint, and a node port of one that has endpoints.
+    let new: fn(&mut Proxier) = |proxier| upsert(proxier, udp_service("new", "10.96.0.11"));
+    let first: fn(&mut Proxier) = |proxier| udp_endpoints(proxier, "new", &[1]);
+    let node_port: fn(&mut Proxier) = |proxier| {
+        upsert(
+            proxier,
+            with_node_port(udp_service("new", "10.96.0.11"), NODE_PORT + 1),
+        )
+    };
+    for (before, change, address) in [
+        (vec![], vec![new, first], "10.96.0.11:53"),
+        (vec![new], vec![first], "10.96.0.11:53"),
+        (vec![new, first], vec![node_port], "192.0.2.1:30054"),
+    ] {
+        let mut proxier = synced(&[1]);
+        before.into_iter().for_each(|step| step(&mut proxier));
+        sync(&mut proxier);
+        change.into_iter().for_each(|step| step(&mut proxier));
+        add(proxier.kernel_mut(), &[udp(1, address, address)]);
+        let plan = proxier.plan(Instant::now()).unwrap();
+        let pass = position(&plan, "# conntrack");
+        assert!(pass < position(&plan, &format!("-a -u {address} -r")), "{plan}");
+        for earlier in [format!("-A -u {address}"), "address replace".to_owned()] {
+            if plan.to_string().contains(&earlier) {
+                assert!(position(&plan, &earlier) < pass, "{earlier}\n{plan}");
+            }
+        }
+        let synced = sync(&mut proxier);
+        assert_eq!(passes(&synced), 0, "{plan}");
+        assert_eq!(clients(proxier.kernel_mut()), [0; 0], "{plan}");
+        // What was compared is not compared again.
+        proxier.resync();
+        assert!(sync(&mut proxier).plan.is_empty());
+        udp_endpoints(&mut proxier, "dns", &[2]);
+        let plan = proxier.plan(Instant::now()).unwrap().to_string();
+        assert!(!plan.contains(&format!("#   {address}")), "{plan}");
+    }
+}
+
+#[test]
+fn a_first_pass_that_fails_is_retried_and_withholds_no_real_server() {
+    // Alone, and next to a pass that succeeds.
+    for has_other in [false, true] {
+        let (kernel, faults) = Faults::of_kernel(kernel());
+        let mut proxier = unsynced(kernel, &[1, 2]);
+        upsert(&mut proxier, udp_service("new", "10.96.0.11"));
+        sync(&mut proxier);
+        let stale = [
+            udp(1, "10.96.0.11:53", "10.96.0.11:53"),
+            udp(2, "10.96.0.10:53", "10.244.0.1:5353"),
+        ];
+        add(proxier.kernel_mut(), &stale);
+        udp_endpoints(&mut proxier, "new", &[1]);
+        if has_other {
+            udp_endpoints(&mut proxier, "dns", &[2]);
+        }
+        faults.refuse("conntrack -L");
+        let start = Instant::now();
+        let synced = proxier.sync(start).unwrap();
+        assert_eq!(synced.counts().failed, 1 + usize::from(has_other), "{synced}");
+        assert_eq!(synced.counts().skipped, 0, "{synced}");
+        faults.end();
+        node::sync_until_nothing_waits(&mut proxier, synced.next.unwrap());
+        let left: &[u16] = if has_other { &[] } else { &[2] };
+        assert_eq!(clients(proxier.kernel_mut()), left);
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Rules {
         // A process that changes UDP endpoints deletes stale flows; the next one does so only if it finds some.
         let counted = kinds
             .skip(steps)
-            .filter(|kind| *kind != Phase::DeleteFlows)
+            .filter(|kind| ![Phase::DeleteFlowsOfNew, Phase::DeleteFlows].contains(kind))
             .filter(|kind| self == Rules::InKernel || !is_of_rules(kind));
         counted.count()
     }

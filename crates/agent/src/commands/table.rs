@@ -1,9 +1,25 @@
 //! Answers for people.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+use kernlink_services::escape::EscapeWriter;
 
 use crate::query::documents::{Explanation, Failing, RecentEvent, ServiceList, Status};
 use crate::query::explain::SERVED;
+
+/// Text on one line of a terminal: control characters are escaped, also line feeds.
+struct OneLine<'a>(&'a str);
+
+impl fmt::Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        EscapeWriter(f).write_str(self.0)
+    }
+}
+
+/// A page whose lines have no control characters: text of objects is not trusted.
+fn printable(page: &str) -> String {
+    page.lines().map(|line| format!("{}\n", OneLine(line))).collect()
+}
 
 /// Lines with a name and a value, aligned.
 fn pairs(lines: &[(&str, String)]) -> String {
@@ -14,17 +30,22 @@ fn pairs(lines: &[(&str, String)]) -> String {
     lines.collect()
 }
 
-/// Rows in columns of the same width.
+/// Rows in columns of the same width. Each is on one line.
 fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    let one_line = |cell: &String| OneLine(cell).to_string();
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(one_line).collect())
+        .collect();
     let mut widths: Vec<usize> = header.iter().map(|name| name.len()).collect();
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut page = String::new();
     let header: Vec<String> = header.iter().map(|name| (*name).to_owned()).collect();
-    for row in std::iter::once(&header).chain(rows) {
+    for row in std::iter::once(&header).chain(&rows) {
         let mut line = String::new();
         for (width, cell) in widths.iter().zip(row) {
             // Writing to a string cannot fail.
@@ -173,12 +194,12 @@ pub(super) fn status(status: &Status) -> String {
     let mut page = pairs(&lines);
     failing(&mut page, &status.failing);
     events(&mut page, &status.events);
-    page
+    printable(&page)
 }
 
 pub(super) fn services(list: &ServiceList) -> String {
     if let Some(why) = &list.not_served {
-        return format!("not served: {why}\n");
+        return printable(&format!("not served: {why}\n"));
     }
     let rows: Vec<Vec<String>> = list
         .frontends
@@ -290,13 +311,38 @@ pub(super) fn explanation(explanation: &Explanation) -> String {
         page.push('\n');
         events(&mut page, &explanation.events);
     }
-    page
+    printable(&page)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::query::documents::{Endpoint, FrontendRow};
+
+    #[test]
+    fn text_of_an_object_sends_no_control_characters_and_forges_no_line() {
+        let text = "z\u{1b}]0;x\u{7}\n10.0.0.9:80  forged\u{202e}".to_owned();
+        let explained = Explanation {
+            frontend: "10.96.0.1:80/TCP".to_owned(),
+            verdict: SERVED.to_owned(),
+            notes: vec!["\u{1b}[2J".to_owned()],
+            endpoints: vec![Endpoint {
+                endpoint: "10.244.0.1:80".to_owned(),
+                node: Some(text.clone()),
+                zone: Some(text),
+                ..Endpoint::default()
+            }],
+            ..Explanation::default()
+        };
+        let page = explanation(&explained);
+        let is_safe = |c: char| c == '\n' || (!c.is_control() && c != '\u{202e}');
+        assert!(page.chars().all(is_safe), "{page:?}");
+        assert!(page.contains("note: \\u{1b}[2J\n"), "{page}");
+        let rows = page.lines().filter(|line| line.contains("10.244.0.1:80"));
+        let row: Vec<&str> = rows.collect();
+        assert_eq!(row.len(), 1, "{page}");
+        assert!(row[0].contains(r"z\u{1b}]0;x\u{7}\n10.0.0.9:80  forged\u{202e}"), "{page}");
+    }
 
     #[test]
     fn a_list_has_aligned_columns() {

@@ -1,10 +1,12 @@
-//! The step that deletes stale UDP flows: one for each family, after changes that make flows stale.
+//! The steps that delete stale UDP flows of a family: before the first real servers of virtual servers, and after other changes that make
+//! flows stale.
 
 use std::net::SocketAddr;
 
 use kernlink_engine::StaleFlows;
 use kernlink_host::DeleteFlows;
 use kernlink_host::flows::Reading;
+use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
 use super::Planner;
@@ -15,6 +17,15 @@ use crate::ownership::{Identified, identified};
 use crate::sets::SetId;
 use crate::state::udp_address;
 
+/// The destinations of one family whose flows are to be compared.
+#[derive(Default)]
+struct Changed {
+    /// Those of virtual servers that get their first real server, before they get it.
+    first: StaleFlows<Key>,
+    /// All others.
+    others: StaleFlows<Key>,
+}
+
 impl Planner<'_, '_, '_> {
     pub(super) fn delete_flows(&mut self) {
         if self.state.flows.reading() == Reading::Unsupported {
@@ -23,38 +34,54 @@ impl Planner<'_, '_, '_> {
         let changed = self.changed_flows();
         for (family, mut changed) in Family::ALL.into_iter().zip(changed) {
             let flows = &self.state.flows;
-            if !changed.is_empty() || flows.is_dirty(family) {
-                changed.stale(flows.stale(family));
+            if !changed.first.is_empty() || !changed.others.is_empty() || flows.is_dirty(family) {
+                changed.others.stale(flows.stale(family));
             }
-            let state = self.state;
-            changed.push(
-                self.builder,
-                Phase::DeleteFlows,
-                Key::Flows(family),
-                |addresses| {
-                    let addresses = addresses.into_iter();
-                    let destinations = addresses.map(|address| state.flow_destination(address));
-                    DeleteFlows::new(family, destinations).into()
-                },
-            );
+            if !changed.others.is_empty() {
+                // Also those that the first pass compares: if it fails, the success of the second one ends the retries of both.
+                changed.others.add(&changed.first);
+            }
+            self.push_pass(Phase::DeleteFlowsOfNew, family, changed.first);
+            self.push_pass(Phase::DeleteFlows, family, changed.others);
         }
     }
 
+    fn push_pass(&mut self, phase: Phase, family: Family, stale: StaleFlows<Key>) {
+        let state = self.state;
+        stale.push(self.builder, phase, Key::Flows(family), |addresses| {
+            let addresses = addresses.into_iter();
+            let destinations = addresses.map(|address| state.flow_destination(address));
+            DeleteFlows::new(family, destinations).into()
+        });
+    }
+
     /// The destinations that steps of the plan change, by family.
-    fn changed_flows(&self) -> [StaleFlows<Key>; 2] {
-        let mut changed: [StaleFlows<Key>; 2] = Default::default();
+    fn changed_flows(&self) -> [Changed; 2] {
+        let mut changed: [Changed; 2] = Default::default();
         for (subject, operation, step) in self.builder.steps() {
             match operation {
                 Operation::Ipvs(operation) => {
-                    if let Some(address) = self.state.flows_changed_by(operation) {
-                        changed[Family::of(address.ip()).index()].change([address], Some(subject), step);
+                    let Some(address) = self.state.flows_changed_by(operation) else {
+                        continue;
+                    };
+                    let of_family = &mut changed[Family::of(address.ip()).index()];
+                    if !matches!(operation, kernlink_ipvs::Operation::AddRealServer { .. }) {
+                        of_family.others.change([address], Some(subject), step);
+                        continue;
+                    }
+                    let key = VirtualServerKey::udp(address.ip(), address.port());
+                    match self.builder.steps_of(&Key::VirtualServer(key)).pop() {
+                        Some(server) => of_family.first.change([address], Some(subject), server),
+                        // It exists, without real servers.
+                        None => of_family.first.left_over([address], subject),
                     }
                 }
                 Operation::Set(kernlink_ipset::Operation::Delete { set, entry, .. }) => {
                     // Without its virtual server, which an earlier process removed: that process may have ended before it deleted
                     // the flows.
                     if let Some((family, set)) = SetId::of_name(set) {
-                        changed[family.index()].left_over(self.left_over(family, set, entry), subject);
+                        let left_over = self.left_over(family, set, entry);
+                        changed[family.index()].others.left_over(left_over, subject);
                     }
                 }
                 _ => {}
@@ -70,7 +97,7 @@ impl Planner<'_, '_, '_> {
             Some(Identified::NodePort(protocol, port)) => {
                 let addresses = self.state.node_port_addresses(family).iter();
                 addresses
-                    .map(|address| kernlink_ipvs::VirtualServerKey::new(*address, port, protocol))
+                    .map(|address| VirtualServerKey::new(*address, port, protocol))
                     .collect()
             }
             None => Vec::new(),

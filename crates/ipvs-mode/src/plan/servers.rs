@@ -12,7 +12,7 @@ use super::{EntryKey, Need, Planner, ServerDifference};
 use crate::key::Key;
 use crate::order::Phase;
 use crate::sets::{self, SetId};
-use crate::state::DesiredServer;
+use crate::state::{DesiredServer, udp_address};
 
 impl Planner<'_, '_, '_> {
     pub(super) fn virtual_servers(&mut self) {
@@ -99,6 +99,11 @@ impl Planner<'_, '_, '_> {
             let adopted = self.adoption_needs(difference);
             let frontends = self.frontend_needs(difference, desired);
             // Those with weight 0 follow: one that serves is kept until another one does.
+            let is_first = known.is_none_or(|known| known.real_servers.is_empty());
+            let phase = match udp_address(&key) {
+                Some(_) if is_first => Phase::FirstUdpRealServers,
+                _ => Phase::RealServers,
+            };
             let is_waiting = known.is_some_and(|known| desired.missing_first(known).is_some());
             let accepting = desired
                 .real_servers
@@ -130,7 +135,7 @@ impl Planner<'_, '_, '_> {
                     needs = needs.and_any(added.iter().take(MOST_ALTERNATIVES).cloned());
                 }
                 let need = self.builder.push(
-                    Phase::RealServers,
+                    phase,
                     Key::RealServer(key, server.key),
                     difference.subject.clone(),
                     operation,

@@ -15,7 +15,7 @@ mod servers;
 mod service_ports;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -80,6 +80,8 @@ pub struct State {
     pub(super) missing: MissingExtensions,
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
     pub(super) flows: TrackedFlows,
+    /// The UDP destinations whose flows the plan that is executed has compared.
+    pub(super) compared_flows: BTreeSet<SocketAddr>,
     pub(super) drains: Drains,
     pub(super) readings: Readings,
     /// The objects of each service port, by its id.
@@ -144,6 +146,7 @@ impl State {
             missing: MissingExtensions::default(),
             servers: Table::default(),
             flows: TrackedFlows::default(),
+            compared_flows: BTreeSet::new(),
             drains: Drains::default(),
             readings: Readings::default(),
             ports: Vec::new(),

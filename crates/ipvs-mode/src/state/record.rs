@@ -54,12 +54,19 @@ impl State {
                 }
             }
             Operation::Ipvs(operation) => {
-                if let Some(address) = self.flows_changed_by(operation) {
+                // The flows to the first real server are compared before it is added.
+                let changed = self.flows_changed_by(operation);
+                if let Some(address) = changed.filter(|address| !self.compared_flows.contains(address)) {
                     self.flows.add_stale(address);
                 }
                 self.record_ipvs(operation);
             }
-            Operation::Flows(operation) => self.flows.record(operation),
+            Operation::Flows(operation) => {
+                self.flows.record(operation);
+                let destinations = operation.destinations.iter();
+                self.compared_flows
+                    .extend(destinations.map(|destination| destination.address));
+            }
         }
     }
 
