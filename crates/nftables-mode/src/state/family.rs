@@ -207,19 +207,20 @@ impl FamilyState {
         }
     }
 
-    /// All elements are unknown: those of another table are written.
-    pub(crate) fn forget(&mut self) {
+    /// All elements are unknown: those of another table are written. Returns the frontends that no Service has and that this process did not
+    /// write.
+    pub(crate) fn forget(&mut self) -> BTreeSet<FrontendKey> {
         self.entries.retain(|_, entry| {
             entry.observed = None;
             entry.desired.is_some()
         });
         self.withdrawn = NameMap::default();
-        self.leftovers.clear();
         self.observed_shared = HashSet::default();
         self.withdrawn_shared.clear();
         self.failed = HashMap::default();
         self.has_raw = false;
         self.is_all_dirty = true;
+        std::mem::take(&mut self.leftovers)
     }
 
     /// Replaces what is recorded by elements that were read. What is equal stays as it is recorded.
