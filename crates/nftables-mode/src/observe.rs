@@ -8,7 +8,7 @@ use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, processors};
-use kernlink_nftables::{Element, Elements, Error as TableError, Nftables, Set, TableFlags, Value};
+use kernlink_nftables::{Element, Elements, Error as TableError, Nftables, Set, Table, TableFlags, Value};
 use kernlink_services::{Event, Family, FrontendKey};
 
 use crate::class;
@@ -134,14 +134,20 @@ struct Read {
     found: Vec<FoundTable>,
     /// `None`: those that are recorded did not change.
     elements: Option<ReadElements>,
+    /// Whether there are some.
+    has_elements: bool,
 }
 
-/// How often tables are read that others change meanwhile.
+/// How often chains, rules and sets are read that others change meanwhile.
 const READINGS: usize = 4;
 
 /// Reads the tables of a family at one generation of the ruleset, if other programs permit it: between two readings of parts, another program may delete
-/// the table.
+/// the table. Otherwise the last reading counts: a table that was replaced meanwhile is noticed by events or the next listing.
+///
+/// The elements of a table are read once, however often the other parts are: with many of them a reading takes a second. What others do to
+/// them meanwhile is noticed in the same way.
 fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Result<Read, TableError> {
+    let mut known = KnownElements::default();
     let mut readings = 0;
     loop {
         readings += 1;
@@ -152,16 +158,54 @@ fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Resu
             Err(error) => error.is_not_found(),
         };
         if !is_torn || readings == READINGS {
-            return read;
+            return read.map(|mut read| {
+                read.elements = known.elements.filter(|_| read.has_elements);
+                read
+            });
         }
     }
 }
 
-fn read_once(state: &State, tables: &mut dyn Nftables, family: Family) -> Result<Read, TableError> {
+/// The elements of a table, which is identified by its handle.
+#[derive(Default)]
+struct KnownElements {
+    table: Option<u64>,
+    /// Whether they could be read.
+    is_read: bool,
+    elements: Option<ReadElements>,
+}
+
+impl KnownElements {
+    /// Reads them, unless they are known. Returns whether they could be read, and whether some are not of this crate.
+    fn read(
+        &mut self,
+        tables: &mut dyn Nftables,
+        family: Family,
+        table: &Table,
+        sets: &[Set],
+    ) -> Result<(bool, bool), TableError> {
+        if self.elements.is_none() || self.table.is_none() || self.table != table.handle {
+            let mut elements = ReadElements::default();
+            self.is_read = read_elements(tables, family, sets, &mut elements)?;
+            self.elements = Some(elements);
+            self.table = table.handle;
+        }
+        let has_others = self.elements.as_ref().is_some_and(|elements| elements.has_others);
+        Ok((self.is_read, has_others))
+    }
+}
+
+fn read_once(
+    state: &State,
+    tables: &mut dyn Nftables,
+    family: Family,
+    known: &mut KnownElements,
+) -> Result<Read, TableError> {
     let mut read = Read {
         old: Vec::new(),
         found: Vec::new(),
         elements: None,
+        has_elements: false,
     };
     let recorded = state.family(family).table.as_ref();
     for table in tables.tables(Some(family.into()))? {
@@ -188,14 +232,11 @@ fn read_once(state: &State, tables: &mut dyn Nftables, family: Family) -> Result
         // No other program can have changed it, or it has too many elements.
         let is_known = recorded.is_some_and(|recorded| recorded.is_owned) && has_owner
             || is_own && state.family(family).totals.elements > MOST_READ;
-        if is_hooked && !is_known && read.elements.is_none() {
-            let mut elements = ReadElements::default();
-            let is_read = read_elements(tables, family, &content.sets, &mut elements)?;
-            content.is_replaced = elements.has_others || !is_read && !is_own;
+        if is_hooked && !is_known && !read.has_elements {
+            let (is_read, has_others) = known.read(tables, family, &table, &content.sets)?;
+            content.is_replaced = has_others || !is_read && !is_own;
             // What this process wrote stays recorded if it cannot be read.
-            if is_read || !is_own {
-                read.elements = Some(elements);
-            }
+            read.has_elements = is_read || !is_own;
         }
         read.found.push(FoundTable {
             slot,
