@@ -14,7 +14,7 @@ use kernlink_services::{Event, Family, FrontendKey};
 use crate::class;
 use crate::content::Content;
 use crate::error::Error;
-use crate::item::{Item, read_frontend, read_pool};
+use crate::item::{ElementKey, Item, Owner, read_frontend, read_pool};
 use crate::kernel::Kernel;
 use crate::key::Key;
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
@@ -152,7 +152,7 @@ fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Resu
     loop {
         readings += 1;
         let before = tables.generation()?;
-        let read = read_once(state, tables, family);
+        let read = read_once(state, tables, family, &mut known);
         let is_torn = match &read {
             Ok(_) => tables.generation()? != before,
             Err(error) => error.is_not_found(),
@@ -322,6 +322,9 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
             // Repairs count: if another program changes it again and again, this is reported, and repairs are delayed.
             state.family_mut(*family).changed.insert(name.clone());
         }
+        if let Key::Shared(family, element) = key {
+            state.family_mut(*family).compare_shared(*element);
+        }
     }
     // A Service is repaired by itself: a listing of many elements takes too long.
     Ok(changed
@@ -334,7 +337,7 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
 fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
     let mut changed = Vec::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
-    let mut elements: BTreeMap<Family, Vec<&Key>> = BTreeMap::new();
+    let mut elements: BTreeMap<Family, ToRead> = BTreeMap::new();
     for key in keys {
         match key {
             Key::Sysctl(name) => observe_sysctl(state, kernel, name),
@@ -344,9 +347,24 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
                 _ = families.insert(*family)
             }
             Key::Service(family, _) | Key::Shared(family, _) => {
-                elements.entry(*family).or_default().push(key)
+                _ = elements
+                    .entry(*family)
+                    .or_default()
+                    .entry(key.clone())
+                    .or_default();
             }
-            Key::Frontend(frontend) => elements.entry(frontend.family()).or_default().push(key),
+            Key::Frontend(frontend) => {
+                let of_family = elements.entry(frontend.family()).or_default();
+                _ = of_family.entry(key.clone()).or_default();
+            }
+            Key::Element(family, element) => match state.family(*family).owner_of(element) {
+                Some(owner) => {
+                    let of_family = elements.entry(*family).or_default();
+                    of_family.entry(owner).or_default().push(element);
+                }
+                None => changed.extend(doubt(state, *family, &mut families)),
+            },
+            Key::Elements(family) => changed.extend(doubt(state, *family, &mut families)),
         }
     }
     for family in families {
@@ -371,11 +389,25 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
     Ok(changed)
 }
 
+/// What is read again of a family, each with elements of it that this process may not have written.
+type ToRead<'a> = BTreeMap<Key, Vec<&'a ElementKey>>;
+
+/// Any element of a family may have been changed. The table is read, or made again if it has too many elements.
+fn doubt(state: &mut State, family: Family, families: &mut BTreeSet<Family>) -> Option<Key> {
+    let of_family = state.family_mut(family);
+    if of_family.totals.elements <= MOST_READ {
+        families.insert(family);
+        return None;
+    }
+    of_family.is_table_doubtful = true;
+    Some(Key::Table(family))
+}
+
 fn reread_elements(
     state: &mut State,
     kernel: &mut Kernel,
     family: Family,
-    keys: &[&Key],
+    keys: &ToRead<'_>,
 ) -> Result<Vec<Key>, Error> {
     let Some(table) = state
         .family(family)
@@ -387,9 +419,22 @@ fn reread_elements(
     };
     let mut changed = Vec::new();
     let uncertain = state.family(family).uncertain();
-    for key in keys {
+    for (key, others) in keys {
         let of_family = state.family(family);
-        let Candidates { frontends, shared } = of_family.candidates(key, state.ports(), &uncertain);
+        let Candidates {
+            mut frontends,
+            mut shared,
+        } = of_family.candidates(key, state.ports(), &uncertain);
+        for element in others {
+            match element.owner(family) {
+                Some(Owner::Frontend(frontend)) => {
+                    let item = Item::new(element.set, element.key.clone());
+                    frontends.entry(frontend).or_default().push(item);
+                }
+                Some(Owner::Shared(element)) => _ = shared.insert(element),
+                None => {}
+            }
+        }
         let mut sets: BTreeMap<SetName, BTreeSet<Value>> = BTreeMap::new();
         let items = frontends
             .values()
@@ -431,7 +476,7 @@ fn reread_elements(
             of_family.observe_shared(element, is_present);
         }
         if is_changed {
-            changed.push((*key).clone());
+            changed.push(key.clone());
         }
     }
     Ok(changed)

@@ -1,8 +1,10 @@
 //! Repairs of what other programs remove, by events of the kernel, while full listings are ten minutes apart. The tables have no owner here, as
 //! before Linux 6.9: otherwise no other program can change them.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools, wait};
+use kernlink_nftables::{Client, Nftables, TableKey};
 use kernlink_proxier::Runner;
 use kernlink_proxier::nftables_mode::watch::{RulesSource, WatchEvent, WatchOptions, Watcher};
 use kernlink_proxier::nftables_mode::{Config, Kernel, NftablesMode, Proxier};
@@ -30,6 +33,8 @@ struct Running {
     synced: Receiver<bool>,
     watcher: Watcher,
     forwarding: JoinHandle<()>,
+    /// How many objects the watcher named.
+    rechecked: Arc<AtomicUsize>,
 }
 
 impl Running {
@@ -37,9 +42,12 @@ impl Running {
     fn start(config: &Config, manifests: &str) -> Self {
         let mut kernel = Kernel::open().unwrap();
         kernel.owns_tables = false;
+        let port = kernel.tables.port();
+        assert!(port.is_some());
         let mut proxier = Proxier::new(config, kernel).unwrap();
         replace_objects(&mut proxier, manifests);
-        let options = WatchOptions::new(Family::ALL.map(|family| (family, RulesSource::Events)));
+        let options =
+            WatchOptions::new(Family::ALL.map(|family| (family, RulesSource::Events))).with_own_ports(port);
         let (sender, events) = mpsc::channel();
         let watcher = Watcher::start(config, &options, move |event| _ = sender.send(event)).unwrap();
         let intervals = Intervals {
@@ -58,11 +66,16 @@ impl Running {
         let runner = Arc::new(Runner::start(proxier, Schedule::new(intervals), notify).unwrap());
         assert!(synced.recv_timeout(wait::LIMIT).unwrap());
         let receiver = Arc::clone(&runner);
+        let rechecked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&rechecked);
         let forwarding = std::thread::spawn(move || {
             // Ends with the watcher.
             for event in events {
                 match event {
-                    WatchEvent::Recheck(keys) => receiver.recheck(keys),
+                    WatchEvent::Recheck(keys) => {
+                        counter.fetch_add(keys.len(), Ordering::Relaxed);
+                        receiver.recheck(keys);
+                    }
                     WatchEvent::Addresses => receiver.recheck_addresses(),
                     WatchEvent::Resync => receiver.resync(),
                     event => eprintln!("watch: {event:?}"),
@@ -74,6 +87,7 @@ impl Running {
             synced,
             watcher,
             forwarding,
+            rechecked,
         }
     }
 
@@ -151,7 +165,111 @@ fn own_changes_cause_no_full_listing() {
             running.changed();
         }
         assert_eq!(running.listings(), 1);
+        // After the time in which events become one.
+        tools::must(
+            "nft",
+            &["add", "element", "ip", "kernlink", "cluster-ips", "{ 10.96.7.7 }"],
+        );
+        running.changed();
+        assert_eq!(running.rechecked.load(Ordering::Relaxed), 1);
+        assert_eq!(running.listings(), 1);
         running.stop();
+    });
+}
+
+/// The elements of a family by set.
+fn elements(family: Family) -> BTreeSet<(String, String)> {
+    let mut client = Client::open().unwrap();
+    let table = TableKey::new(family, "kernlink");
+    let mut all = BTreeSet::new();
+    for set in client.sets(&table).unwrap() {
+        for element in client.list_elements(&set.key).unwrap() {
+            all.insert((
+                set.key.name.to_string(),
+                format!("{:?} {:?}", element.key, element.data),
+            ));
+        }
+    }
+    all
+}
+
+#[test]
+fn elements_that_another_program_changes_are_written_again_at_once() {
+    requires!(Feature::Conntrack);
+    on_network(2, |network| {
+        let pods = web(&[(0, "node-a"), (1, "node-b")]);
+        let address = cluster_ips(1)[0];
+        let first = |set: &str| {
+            let text = tools::must("nft", &["list", "map", "ip", "kernlink", set]);
+            let (_, elements) = text.split_once("elements = {").unwrap();
+            let end = elements.find([',', '}']).unwrap();
+            elements[..end].trim().to_owned()
+        };
+        let key = |element: &str| {
+            element
+                .split(" comment ")
+                .next()
+                .unwrap()
+                .split(" : ")
+                .next()
+                .unwrap()
+                .to_owned()
+        };
+        let changes: Vec<(&str, Box<dyn Fn() -> String>)> = vec![
+            (
+                "a map without elements",
+                Box::new(|| "flush map ip kernlink endpoints".to_owned()),
+            ),
+            (
+                "without a frontend",
+                Box::new(|| {
+                    format!(
+                        "delete element ip kernlink frontends {{ {} }}",
+                        key(&first("frontends"))
+                    )
+                }),
+            ),
+            (
+                "without a cluster IP",
+                Box::new(|| format!("delete element ip kernlink cluster-ips {{ {address} }}")),
+            ),
+            (
+                "with another endpoint",
+                Box::new(|| {
+                    let element = key(&first("endpoints"));
+                    format!(
+                        "delete element ip kernlink endpoints {{ {element} }}; \
+                     add element ip kernlink endpoints {{ {element} : 192.0.2.250 . 9 }}"
+                    )
+                }),
+            ),
+            (
+                "with a frontend that no Service has",
+                Box::new(|| format!("add element ip kernlink no-endpoints {{ {address} . tcp . 7777 }}")),
+            ),
+            (
+                "with a frontend without endpoints",
+                Box::new(|| format!("add element ip kernlink no-endpoints {{ {address} . tcp . 80 }}")),
+            ),
+        ];
+        for (what, change) in changes {
+            let running = Running::start(&config(), &pods);
+            let before = elements(Family::Ipv4);
+            tools::must("nft", &[&change()]);
+            wait::until(|| {
+                let now = elements(Family::Ipv4);
+                (now == before)
+                    .then_some(())
+                    .ok_or_else(|| format!("{what}: {now:?}"))
+            });
+            assert_eq!(running.listings(), 1, "{what}");
+            for (_, protocol, target) in targets(cluster_ips(1)) {
+                let tally = ask_many(&network.client, protocol, target, 4);
+                assert_eq!(tally.failures, [""; 0], "{what}: {target} {protocol}");
+            }
+            running.stop();
+            tools::must("nft", &["flush", "ruleset"]);
+        }
     });
 }
 

@@ -287,7 +287,9 @@ impl FamilyState {
                 self.is_table_dirty = true;
             }
         }
-        let is_outdated = |table: &CurrentTable| !self.is_served || table.parameters != *parameters;
+        let is_doubtful = std::mem::take(&mut self.is_table_doubtful);
+        let is_outdated =
+            |table: &CurrentTable| !self.is_served || is_doubtful || table.parameters != *parameters;
         if let Some(table) = self.table.take_if(|table| is_outdated(table)) {
             self.old.push(OldTable {
                 key: table.slot.table(self.family),

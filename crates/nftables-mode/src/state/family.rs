@@ -8,7 +8,7 @@ use foldhash::quality::RandomState;
 use kernlink_nftables::TableKey;
 use kernlink_services::{Family, FrontendKey, NameMap, NameSet, ObjectName, ServicePortId};
 
-use crate::item::{Endpoint, Item, Shared, read_frontend, read_index};
+use crate::item::{ElementKey, Endpoint, Item, Owner, Shared, read_frontend, read_index};
 use crate::key::Key;
 use crate::layout::{SetName, Slot};
 use crate::operation::{FrontendChange, Observed, Write};
@@ -37,6 +37,8 @@ pub(crate) struct FamilyState {
     /// Whether the tables were read since the last comparison.
     pub(crate) has_found: bool,
     pub(crate) is_table_dirty: bool,
+    /// Whether another program changed so many elements that the table is to be made again.
+    pub(crate) is_table_doubtful: bool,
     /// Whether the last reading found another table than the recorded one.
     pub(crate) is_table_changed: bool,
     /// Whether the next sync reads the whole kernel.
@@ -127,6 +129,7 @@ impl FamilyState {
             found: Vec::new(),
             has_found: false,
             is_table_dirty: true,
+            is_table_doubtful: false,
             is_table_changed: false,
             needs_listing: false,
             entries: HashMap::default(),
@@ -169,6 +172,24 @@ impl FamilyState {
             Some(service) => _ = self.dirty.insert(service),
             None => _ = self.dirty_leftovers.insert(*key),
         }
+    }
+
+    pub(crate) fn set_element_dirty(&mut self, element: &ElementKey) {
+        match element.owner(self.family) {
+            Some(Owner::Frontend(key)) => self.set_frontend_dirty(&key),
+            Some(Owner::Shared(_)) | None => self.is_shared_dirty = true,
+        }
+    }
+
+    /// The object with which an element is read. `None`: this crate adds no such element.
+    pub(crate) fn owner_of(&self, element: &ElementKey) -> Option<Key> {
+        Some(match element.owner(self.family)? {
+            Owner::Frontend(key) => match self.service_of(&key) {
+                Some(service) => Key::Service(self.family, service),
+                None => Key::Frontend(key),
+            },
+            Owner::Shared(element) => Key::Shared(self.family, element),
+        })
     }
 
     /// The Service that has a frontend, or that had it last.
@@ -326,6 +347,11 @@ impl FamilyState {
             }
         }
         true
+    }
+
+    /// Compares the Services that may have an element in common: which ones do is not recorded.
+    pub(crate) fn compare_shared(&mut self, element: Shared) {
+        self.is_all_dirty |= self.shared.contains_key(&element);
     }
 
     /// Whether an element that Services have in common is in the kernel.
