@@ -15,14 +15,14 @@ use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_nftables::{Client, Nftables, TableKey};
-use kernlink_proxier::Runner;
 use kernlink_proxier::nftables_mode::watch::{RulesSource, WatchEvent, WatchOptions, Watcher};
 use kernlink_proxier::nftables_mode::{Config, Kernel, NftablesMode, Proxier};
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::schedule::{Intervals, Schedule};
-use kernlink_services::{Family, NodePortAddresses, SourceId};
+use kernlink_proxier::{Found, KernelObject, Runner};
+use kernlink_services::{Family, FrontendKey, NodePortAddresses, SourceId};
 
-use crate::support::{changes, config, on_network, replace_objects};
+use crate::support::{changes, config, on_network, replace_objects, sync_once};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
@@ -270,6 +270,54 @@ fn elements_that_another_program_changes_are_written_again_at_once() {
             running.stop();
             tools::must("nft", &["flush", "ruleset"]);
         }
+    });
+}
+
+#[test]
+fn what_another_program_flushed_is_named_for_a_frontend() {
+    requires!(Feature::Conntrack);
+    on_network(1, |_| {
+        let mut kernel = Kernel::open().unwrap();
+        kernel.owns_tables = false;
+        let mut proxier = Proxier::new(&config(), kernel).unwrap();
+        replace_objects(&mut proxier, &web(&[(0, "node-a")]));
+        sync_once(&mut proxier);
+        let key = FrontendKey {
+            address: cluster_ips(1)[0],
+            protocol: kernlink_services::Protocol::Tcp,
+            port: 80,
+        };
+        let find = |proxier: &Proxier| -> Vec<KernelObject> {
+            let objects = proxier
+                .state()
+                .frontend_elements(&key)
+                .find(&mut Client::open().unwrap());
+            let is_wrong = |object: &KernelObject| !matches!(object.found, Found::Same(_));
+            objects.into_iter().filter(is_wrong).collect()
+        };
+        assert_eq!(find(&proxier), []);
+        tools::must("nft", &["flush", "map", "ip", "kernlink", "endpoints"]);
+        let missing = find(&proxier);
+        assert_eq!(missing.len(), 1, "{missing:?}");
+        assert_eq!(missing[0].found, Found::Missing);
+        assert!(
+            missing[0]
+                .desired
+                .starts_with("add element ip kernlink endpoints {"),
+            "{missing:?}"
+        );
+        tools::must("nft", &["flush", "table", "ip", "kernlink"]);
+        let rules = find(&proxier);
+        let chain = "chain ip kernlink nat-prerouting with ";
+        let of_chain = rules.iter().find(|object| object.desired.starts_with(chain));
+        assert_eq!(
+            of_chain.unwrap().found,
+            Found::Different("0 rules".into()),
+            "{rules:?}"
+        );
+        tools::must("nft", &["delete", "table", "ip", "kernlink"]);
+        let gone = find(&proxier);
+        assert_eq!(gone, [KernelObject::missing("table ip kernlink")]);
     });
 }
 
