@@ -15,7 +15,7 @@ mod node;
 mod services;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use kernlink_engine::contract::{Client, Request};
@@ -23,7 +23,7 @@ use kernlink_host::watch::{Changed, ChangedElement, Watchable};
 use kernlink_nftables::{Data, Element, Elements, ItemKey, Nftables, Operation as TableOperation, Value};
 use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
 use kernlink_nftables_mode::{Key, Operation, Phase, Synced};
-use kernlink_services::{Change, Family, FrontendKey, ObjectChange, ObjectName, Protocol};
+use kernlink_services::{Change, Endpoint, Family, FrontendKey, ObjectChange, ObjectName, Protocol};
 
 use crate::node::{config, connect};
 use crate::services::{Process, balanced, service, slice, with_affinity, with_local_policy};
@@ -591,4 +591,38 @@ fn an_element_that_another_program_changed_is_repaired_without_a_listing() {
         }
     }
     assert_eq!(process.proxier.cost().listings, listings);
+}
+
+/// The largest number of endpoints of a service port that are balanced.
+const MOST_ENDPOINTS: u32 = 1 << 14;
+
+/// The endpoints 10.128.0.0 + 0 to `number`.
+fn many_endpoints(number: u32) -> Change {
+    let mut slice = slice("a", &[]);
+    for index in 0..number {
+        slice = slice.with_endpoint(Endpoint::new(Ipv4Addr::from_bits(0x0a80_0000 + index).into()));
+    }
+    Change::EndpointSlices(ObjectChange::Upsert(slice))
+}
+
+#[test]
+fn the_most_endpoints_are_balanced_and_one_more_is_reported_and_left_out() {
+    let mut process = Process::new();
+    process.service(service("a", 1));
+    for (number, is_limited) in [
+        (MOST_ENDPOINTS, false),
+        (MOST_ENDPOINTS + 1, true),
+        (MOST_ENDPOINTS - 1, false),
+    ] {
+        process.change(many_endpoints(number));
+        let synced = process.sync();
+        let mut events = synced.events.iter().map(ToString::to_string);
+        let is_reported = events.any(|event| event.contains("more than 16384 endpoints"));
+        assert_eq!(is_reported, is_limited, "{number}");
+        let elements = process.node.elements(Family::Ipv4, "endpoints");
+        let balanced = usize::try_from(number.min(MOST_ENDPOINTS)).unwrap();
+        assert_eq!(elements.len(), balanced, "{number}");
+        let served = process.node.served(&[request([10, 96, 0, 1], 80, OUTSIDE)]);
+        assert!(!served[0].is_empty(), "{number}");
+    }
 }
