@@ -193,6 +193,9 @@ fn elements(family: Family) -> BTreeSet<(String, String)> {
     all
 }
 
+/// Commands of `nft` that depend on what is there.
+type Commands<'a> = Box<dyn Fn() -> String + 'a>;
+
 #[test]
 fn elements_that_another_program_changes_are_written_again_at_once() {
     requires!(Feature::Conntrack);
@@ -215,7 +218,7 @@ fn elements_that_another_program_changes_are_written_again_at_once() {
                 .unwrap()
                 .to_owned()
         };
-        let changes: Vec<(&str, Box<dyn Fn() -> String>)> = vec![
+        let changes: Vec<(&str, Commands<'_>)> = vec![
             (
                 "a map without elements",
                 Box::new(|| "flush map ip kernlink endpoints".to_owned()),
