@@ -65,7 +65,7 @@ fn retiring(settings: &Settings) -> Result<Vec<Box<dyn Retire>>, Exit> {
     Ok(all.into_iter().map(|(_, mode)| mode).collect())
 }
 
-/// Leaves the node as kube-proxy expects it: of nftables mode nothing, once kube-proxy serves, whichever mode is configured; the sets of IPVS mode as
+/// Leaves the node as kube-proxy expects it: of nftables mode nothing, once kube-proxy serves, in any configured mode; the sets of IPVS mode as
 /// kube-proxy has them. The chains of iptables and userspace mode are those of kube-proxy.
 #[must_use]
 pub fn hand_back(settings: &Settings) -> Exit {
