@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kernlink_base::{Backoff, ErrorChain};
 use kernlink_proxier::retire::Retire;
 use kernlink_proxier::runner::Notice;
-use kernlink_proxier::watch::Watcher;
+use kernlink_proxier::watch::{WatchOptions, Watcher};
 use kernlink_proxier::{Proxier, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 use nix::sys::prctl;
@@ -256,7 +256,7 @@ impl Agent {
 
     /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier in the configured mode.
     fn start<M: Served>(&mut self, settings: &M::Settings, messages: &Receiver<Message>) -> Result<(), Exit> {
-        let (proxier, runtime) = self.open_proxier::<M>(settings, messages)?;
+        let (proxier, runtime, watched) = self.open_proxier::<M>(settings, messages)?;
         self.runtime = runtime;
         let mut reported = String::new();
         let mut read: Option<Instant> = None;
@@ -302,7 +302,7 @@ impl Agent {
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener::<M>();
         // Before the first sync, so that no change is missed.
-        self.watcher = kernel_events::watch::<M>(M::of_settings(settings), &self.state);
+        self.watcher = kernel_events::watch::<M>(M::of_settings(settings), &watched, &self.state);
         let mut state = state::lock(&self.state);
         state.is_partial = is_partial;
         state.awaited = None;
@@ -369,12 +369,12 @@ impl Agent {
         }
     }
 
-    /// The proxier of a mode with all others as retiring modes, and the threads that must outlive it.
+    /// The proxier of a mode with all others as retiring modes, the threads that must outlive it, and how the kernel is watched.
     fn open_proxier<M: Served>(
         &mut self,
         settings: &M::Settings,
         messages: &Receiver<Message>,
-    ) -> Result<(Proxier<M>, Option<Runtime>), Exit> {
+    ) -> Result<(Proxier<M>, Option<Runtime>, WatchOptions), Exit> {
         let (opened, retiring) = self.open_kernel::<M>(settings, messages)?;
         let mut state = state::lock(&self.state);
         if let Some(accounting) = opened.accounting {
@@ -383,12 +383,13 @@ impl Agent {
         }
         state.proxy = opened.stats;
         drop(state);
+        let watched = M::watch_options(M::of_settings(settings), &opened.kernel);
         let mut proxier = Proxier::new(M::of_settings(settings), opened.kernel).map_err(|error| {
             print::error(&error);
             Exit::Usage
         })?;
         proxier.set_retiring(retiring);
-        Ok((proxier, opened.runtime))
+        Ok((proxier, opened.runtime, watched))
     }
 
     /// Whether it is safe to sync, since nothing that the kernel serves can belong to an object that was not read: the lists of the API

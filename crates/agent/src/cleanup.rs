@@ -65,20 +65,44 @@ fn retiring(settings: &Settings) -> Result<Vec<Box<dyn Retire>>, Exit> {
     Ok(all.into_iter().map(|(_, mode)| mode).collect())
 }
 
-/// Leaves the node as kube-proxy expects it: of nftables mode nothing, once kube-proxy serves. The chains of iptables and userspace mode are those of
-/// kube-proxy, so there is nothing to do without IPVS.
+/// Leaves the node as kube-proxy expects it: of nftables mode nothing, once kube-proxy serves, in any configured mode; the sets of IPVS mode as
+/// kube-proxy has them. The chains of iptables and userspace mode are those of kube-proxy.
 #[must_use]
 pub fn hand_back(settings: &Settings) -> Exit {
     let _lock = match lock::acquire() {
         Ok(lock) => lock,
         Err(exit) => return exit,
     };
-    if settings.config.mode() == Mode::Nftables {
-        return hand_back_tables();
+    let tables = hand_back_tables();
+    let sets = if has_ipvs(settings) {
+        hand_back_sets()
+    } else {
+        Exit::Success
+    };
+    tables.and(sets)
+}
+
+fn hand_back_tables() -> Exit {
+    let mut tables = match Nftables::open() {
+        Ok(tables) => tables,
+        Err(error) => return failure(&error),
+    };
+    let plan = HandBack::plan(&mut tables);
+    let mut exit = Exit::Success;
+    for problem in &plan.problems {
+        print::text(problem);
+        exit = Exit::Failure;
     }
-    if !has_ipvs(settings) {
-        return Exit::Success;
+    if plan.operations.is_empty() {
+        return exit;
     }
+    match plan.execute(&mut tables) {
+        Ok(()) => exit,
+        Err(error) => failure(&error),
+    }
+}
+
+fn hand_back_sets() -> Exit {
     let mut kernel = match Kernel::open() {
         Ok(kernel) => kernel,
         Err(error) => return failure(&error),
@@ -93,46 +117,26 @@ pub fn hand_back(settings: &Settings) -> Exit {
     report(&removal.errors, &removal.operations, &outcomes)
 }
 
-fn hand_back_tables() -> Exit {
+/// Prints the commands of [`hand_back()`].
+#[must_use]
+pub fn plan_hand_back(settings: &Settings) -> Exit {
     let mut tables = match Nftables::open() {
         Ok(tables) => tables,
         Err(error) => return failure(&error),
     };
     let plan = HandBack::plan(&mut tables);
-    let mut exit = Exit::Success;
-    for problem in &plan.problems {
-        print::text(problem);
-        exit = Exit::Failure;
-    }
-    match plan.execute(&mut tables) {
-        Ok(()) => exit,
-        Err(error) => failure(&error),
-    }
-}
-
-/// Prints the commands of [`hand_back()`].
-#[must_use]
-pub fn plan_hand_back(settings: &Settings) -> Exit {
-    if settings.config.mode() == Mode::Nftables {
-        return match Nftables::open() {
-            Ok(mut tables) => {
-                let plan = HandBack::plan(&mut tables);
-                print::commands(&plan.to_string(), &plan.problems)
-            }
-            Err(error) => failure(&error),
+    let (mut commands, mut unknown) = (plan.to_string(), plan.problems);
+    if has_ipvs(settings) {
+        let mut kernel = match Kernel::open() {
+            Ok(kernel) => kernel,
+            Err(error) => return failure(&error),
         };
+        let removal = cleanup::hand_back(&mut kernel);
+        commands += &removal.to_string();
+        let errors = removal.errors.iter();
+        unknown.extend(errors.map(|error| ErrorChain(error).to_string()));
     }
-    if !has_ipvs(settings) {
-        return print::commands("", &[]);
-    }
-    match Kernel::open() {
-        Ok(mut kernel) => {
-            let removal = cleanup::hand_back(&mut kernel);
-            let unknown = removal.errors.iter().map(|error| ErrorChain(error).to_string());
-            print::commands(&removal.to_string(), &unknown.collect::<Vec<_>>())
-        }
-        Err(error) => failure(&error),
-    }
+    print::commands(&commands, &unknown)
 }
 
 /// Whether IPVS mode is configured, or left something on this node.

@@ -4,18 +4,20 @@ use std::sync::{Arc, Mutex};
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::Runner;
-use kernlink_proxier::netfilter::detect_watch_options;
-use kernlink_proxier::watch::{WatchEvent, Watcher};
+use kernlink_proxier::watch::{WatchEvent, WatchOptions, Watcher};
 
 use crate::modes::Served;
 use crate::state::{self, State};
 
 /// Starts a thread that makes the runner repair what other programs change. `None`, after it was logged, if the kernel's events cannot be
 /// received: changes are then found by the periodic readings.
-pub(crate) fn watch<M: Served>(config: &M::Config, state: &Arc<Mutex<State>>) -> Option<Watcher> {
-    let options = detect_watch_options(M::services_config(config).families.iter().copied());
+pub(crate) fn watch<M: Served>(
+    config: &M::Config,
+    options: &WatchOptions,
+    state: &Arc<Mutex<State>>,
+) -> Option<Watcher> {
     let state = Arc::clone(state);
-    let watcher = Watcher::start(config, &options, move |event| {
+    let watcher = Watcher::start(config, options, move |event| {
         if let WatchEvent::Failed(error) = &event {
             tracing::warn!("{}; tried again", ErrorChain(error));
         }

@@ -32,7 +32,7 @@ impl Watchable for Config {
         let key = |changed| match changed {
             Changed::Rules(family) => Some(Key::Fixed(family)),
             // Without a link, no address is bound.
-            Changed::Address(_) => None,
+            _ => None,
         };
         Ok(Watched::new(None, watched_tables(fixed.chain(built_in)), key))
     }

@@ -38,6 +38,7 @@ impl Watchable for Config {
         let key = |changed| match changed {
             Changed::Address(address) => Some(Key::Address(address)),
             Changed::Rules(family) => Some(Key::Rules(family)),
+            _ => None,
         };
         Ok(Watched::new(
             Some(link),

@@ -2,12 +2,13 @@
 
 mod transaction;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN,
 };
+use nix::sys::socket::{NetlinkAddr, getsockname};
 
 pub use self::transaction::RefusedRequest;
 use crate::message::{self, Message};
@@ -425,6 +426,23 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+impl Connection {
+    /// The port ID of the socket, by which notifications show that this connection caused a change
+    /// ([`Message::port`](crate::Message::port)). Unique among the sockets of a protocol in a network namespace.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    #[doc(alias = "nl_pid")]
+    pub fn port(&self) -> Result<u32, Error> {
+        getsockname::<NetlinkAddr>(self.as_fd().as_raw_fd())
+            .map(|address| address.pid())
+            .map_err(|errno| Error::Socket {
+                call: "read the address of",
+                errno: Errno(errno as i32),
+            })
     }
 }
 

@@ -130,7 +130,7 @@ pub enum Error {
     /// A system call on the socket failed.
     #[error("cannot {call} the netlink socket")]
     Socket {
-        /// What was attempted: `open`, `bind`, `configure`, `attach a filter to`, `send on`, `receive from`.
+        /// What was attempted: `open`, `bind`, `configure`, `attach a filter to`, `read the address of`, `send on`, `receive from`.
         call: &'static str,
         /// Cause.
         #[source]

@@ -16,6 +16,9 @@ pub struct Message<'b> {
     pub flags: u16,
     /// Sequence number of the request that this message answers; 0 in notifications.
     pub sequence: u32,
+    /// Port ID of the receiver; in notifications of netfilter that of the socket whose request caused the change, 0 if there was none
+    /// (see [`Connection::port`](crate::Connection::port)).
+    pub port: u32,
     /// Everything after the netlink header; starts with the subsystem's header.
     pub payload: &'b [u8],
 }
@@ -106,6 +109,7 @@ pub(crate) fn take_message<'b>(rest: &mut &'b [u8]) -> Option<Result<Message<'b>
         message_type: header.message_type(),
         flags: header.flags(),
         sequence: header.sequence_number(),
+        port: header.port_number(),
         payload,
     }))
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::flags::{NLM_F_CREATE, NLM_F_EXCL};
 use crate::{
-    AttributeWriter, Batch, Connection, Errno, Error, Events, Message, Protocol, Subscription, netfilter,
+    Attribute, AttributeWriter, Batch, Connection, Errno, Error, Events, Message, Protocol, Subscription,
+    netfilter,
 };
 
 /// The multicast group of nf_tables
@@ -29,6 +30,8 @@ const NFT_MSG_NEWCHAIN: u8 = 3;
 const NFT_MSG_DELCHAIN: u8 = 5;
 const NFT_MSG_NEWRULE: u8 = 6;
 const NFT_MSG_DELRULE: u8 = 8;
+const NFT_MSG_NEWSETELEM: u8 = 12;
+const NFT_MSG_DELSETELEM: u8 = 14;
 const NFT_MSG_NEWGEN: u8 = 15;
 
 const NFTA_TABLE_NAME: u16 = 1;
@@ -43,6 +46,12 @@ const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
+const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_SET_ELEM_KEY: u16 = 1;
+const NFTA_DATA_VALUE: u16 = 1;
 const NFTA_GEN_ID: u16 = 1;
 const NFTA_GEN_PROC_PID: u16 = 2;
 const NFTA_GEN_PROC_NAME: u16 = 3;
@@ -78,6 +87,34 @@ impl Change {
             family,
             table: table.into(),
             chain: chain.map(Into::into),
+        }
+    }
+}
+
+/// Which elements of a set or map a transaction added, changed or deleted.
+#[doc(alias = "NFT_MSG_NEWSETELEM")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ElementChange {
+    /// `NFPROTO_*`: 2 is IPv4, 10 is IPv6, 1 is inet.
+    pub family: u8,
+    /// The table.
+    pub table: Box<str>,
+    /// The set or map.
+    pub set: Box<str>,
+    /// The bytes of their keys. The kernel sends a notification for each element.
+    pub keys: Vec<Box<[u8]>>,
+}
+
+impl ElementChange {
+    /// A change of elements with these keys.
+    #[must_use]
+    pub fn new(family: u8, table: &str, set: &str, keys: Vec<Box<[u8]>>) -> Self {
+        Self {
+            family,
+            table: table.into(),
+            set: set.into(),
+            keys,
         }
     }
 }
@@ -140,6 +177,67 @@ pub fn decode(message: Message<'_>) -> Result<Option<Notification>, Error> {
         NFT_MSG_NEWGEN => decode_generation(message),
         _ => Ok(None),
     }
+}
+
+/// Decodes a notification about elements. `None` for all others.
+///
+/// # Errors
+/// [`Error::Malformed`], [`Error::AttributeLength`].
+pub fn decode_elements(message: Message<'_>) -> Result<Option<ElementChange>, Error> {
+    if message.message_type.to_be_bytes()[0] != netfilter::NFNL_SUBSYS_NFTABLES
+        || !matches!(
+            netfilter::command(message.message_type),
+            NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM
+        )
+    {
+        return Ok(None);
+    }
+    let family = netfilter::Header::from_bytes(message.payload)?.family;
+    let (mut table, mut set, mut keys) = (None, None, Vec::new());
+    for attribute in message.attributes(netfilter::HEADER_LENGTH)? {
+        let attribute = attribute?;
+        match attribute.kind() {
+            NFTA_SET_ELEM_LIST_TABLE => table = Some(attribute.string()?.into()),
+            NFTA_SET_ELEM_LIST_SET => set = Some(attribute.string()?.into()),
+            NFTA_SET_ELEM_LIST_ELEMENTS => {
+                for element in attribute.nested() {
+                    let element = element?;
+                    if element.kind() == NFTA_LIST_ELEM {
+                        keys.extend(element_key(&element)?);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let (Some(table), Some(set)) = (table, set) else {
+        return Err(Error::Malformed {
+            what: "notification of nf_tables: no name of a table or of a set",
+        });
+    };
+    Ok(Some(ElementChange {
+        family,
+        table,
+        set,
+        keys,
+    }))
+}
+
+/// The key of an element. `None`: it is the one for all keys that no other element has.
+fn element_key(element: &Attribute<'_>) -> Result<Option<Box<[u8]>>, Error> {
+    for attribute in element.nested() {
+        let attribute = attribute?;
+        if attribute.kind() != NFTA_SET_ELEM_KEY {
+            continue;
+        }
+        for value in attribute.nested() {
+            let value = value?;
+            if value.kind() == NFTA_DATA_VALUE {
+                return Ok(Some(value.bytes().into()));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// `table` and `chain` are the types of the attributes with the names.

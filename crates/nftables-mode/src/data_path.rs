@@ -167,6 +167,8 @@ impl DataPath for State {
             Key::Service(family, name) => _ = self.family_mut(*family).dirty.insert(name.clone()),
             Key::Frontend(key) => self.family_mut(key.family()).set_frontend_dirty(key),
             Key::Shared(family, _) => self.family_mut(*family).is_shared_dirty = true,
+            Key::Element(family, element) => self.family_mut(*family).set_element_dirty(element),
+            Key::Elements(family) => self.family_mut(*family).is_all_dirty = true,
             Key::Flows(family) => self.flows.tracked.set_dirty(*family),
         }
     }
@@ -189,6 +191,8 @@ impl DataPath for State {
                 let family = self.family(*family);
                 family.is_all_dirty || family.is_shared_dirty
             }
+            // No step has such a key.
+            Key::Element(family, _) | Key::Elements(family) => self.family(*family).is_all_dirty,
             Key::Flows(family) => self.flows.tracked.is_dirty(*family),
         }
     }

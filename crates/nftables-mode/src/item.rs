@@ -63,6 +63,44 @@ impl Item {
     }
 }
 
+/// The set or map of an element, and its key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ElementKey {
+    pub(crate) set: SetName,
+    pub(crate) key: Value,
+}
+
+impl ElementKey {
+    pub(crate) fn new(set: SetName, key: &[u8]) -> Self {
+        Self {
+            set,
+            key: Value::new(key),
+        }
+    }
+
+    /// What it belongs to. `None`: this crate adds no such element.
+    pub(crate) fn owner(&self, family: Family) -> Option<Owner> {
+        if self.set.is_of_frontends() {
+            read_frontend(family, &self.key).map(|(key, _)| Owner::Frontend(key))
+        } else {
+            Shared::read(family, self.set, &self.key).map(Owner::Shared)
+        }
+    }
+}
+
+impl fmt::Display for ElementKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {{ {} }}", self.set, self.key)
+    }
+}
+
+/// What an element belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Frontend(FrontendKey),
+    Shared(Shared),
+}
+
 /// An address and port of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Endpoint {

@@ -5,7 +5,7 @@ use std::fmt;
 use kernlink_engine::data_path::Class;
 use kernlink_services::{Family, FrontendKey, ObjectName};
 
-use crate::item::Shared;
+use crate::item::{ElementKey, Shared};
 
 /// What one operation changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,10 @@ pub enum Key {
     Frontend(FrontendKey),
     /// An element that Services have in common, and that none has any more.
     Shared(Family, Shared),
+    /// An element that another program added, changed or deleted. It is read again with its Service.
+    Element(Family, ElementKey),
+    /// All elements of the table of a family.
+    Elements(Family),
     /// A table that is not needed any more: of an earlier process, or of kube-proxy's nftables mode.
     OldTable(Family, Box<str>),
     /// The stale UDP flows of a family.
@@ -40,6 +44,8 @@ impl Key {
             | Key::Service(family, _)
             | Key::Shared(family, _)
             | Key::Owner(family)
+            | Key::Element(family, _)
+            | Key::Elements(family)
             | Key::OldTable(family, _)
             | Key::Flows(family) => Some(*family),
             Key::Frontend(key) => Some(key.family()),
@@ -55,6 +61,8 @@ impl Key {
             Key::Frontend(_) => ("withdrawn_frontend", false),
             Key::Shared(..) => ("withdrawn_element", false),
             Key::Owner(_) => ("owner", false),
+            Key::Element(..) => ("element", false),
+            Key::Elements(_) => ("elements", true),
             Key::OldTable(..) => ("old_table", false),
             Key::Flows(_) => ("flows", false),
         };
@@ -76,6 +84,8 @@ impl fmt::Display for Key {
             Key::Frontend(key) => write!(f, "elements of frontend {key}"),
             Key::Shared(family, element) => write!(f, "{family} element {element}"),
             Key::Owner(family) => write!(f, "ownership of the {family} table"),
+            Key::Element(family, element) => write!(f, "{family} element {element}"),
+            Key::Elements(family) => write!(f, "elements of the {family} table"),
             Key::OldTable(family, name) => write!(f, "{family} table {name}"),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
         }

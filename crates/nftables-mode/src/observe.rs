@@ -8,13 +8,13 @@ use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, processors};
-use kernlink_nftables::{Element, Elements, Error as TableError, Nftables, Set, TableFlags, Value};
+use kernlink_nftables::{Element, Elements, Error as TableError, Nftables, Set, Table, TableFlags, Value};
 use kernlink_services::{Event, Family, FrontendKey};
 
 use crate::class;
 use crate::content::Content;
 use crate::error::Error;
-use crate::item::{Item, read_frontend, read_pool};
+use crate::item::{ElementKey, Item, Owner, read_frontend, read_pool};
 use crate::kernel::Kernel;
 use crate::key::Key;
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
@@ -134,34 +134,78 @@ struct Read {
     found: Vec<FoundTable>,
     /// `None`: those that are recorded did not change.
     elements: Option<ReadElements>,
+    /// Whether there are some.
+    has_elements: bool,
 }
 
-/// How often tables are read that others change meanwhile.
+/// How often chains, rules and sets are read that others change meanwhile.
 const READINGS: usize = 4;
 
 /// Reads the tables of a family at one generation of the ruleset, if other programs permit it: between two readings of parts, another program may delete
-/// the table.
+/// the table. Otherwise the last reading counts: a table that was replaced meanwhile is noticed by events or the next listing.
+///
+/// The elements of a table are read once, however often the other parts are: with many of them a reading takes a second. What others do to
+/// them meanwhile is noticed in the same way.
 fn read_family(state: &State, tables: &mut dyn Nftables, family: Family) -> Result<Read, TableError> {
+    let mut known = KnownElements::default();
     let mut readings = 0;
     loop {
         readings += 1;
         let before = tables.generation()?;
-        let read = read_once(state, tables, family);
+        let read = read_once(state, tables, family, &mut known);
         let is_torn = match &read {
             Ok(_) => tables.generation()? != before,
             Err(error) => error.is_not_found(),
         };
         if !is_torn || readings == READINGS {
-            return read;
+            return read.map(|mut read| {
+                read.elements = known.elements.filter(|_| read.has_elements);
+                read
+            });
         }
     }
 }
 
-fn read_once(state: &State, tables: &mut dyn Nftables, family: Family) -> Result<Read, TableError> {
+/// The elements of a table, which is identified by its handle.
+#[derive(Default)]
+struct KnownElements {
+    table: Option<u64>,
+    /// Whether they could be read.
+    is_read: bool,
+    elements: Option<ReadElements>,
+}
+
+impl KnownElements {
+    /// Reads them, unless they are known. Returns whether they could be read, and whether some are not of this crate.
+    fn read(
+        &mut self,
+        tables: &mut dyn Nftables,
+        family: Family,
+        table: &Table,
+        sets: &[Set],
+    ) -> Result<(bool, bool), TableError> {
+        if self.elements.is_none() || self.table.is_none() || self.table != table.handle {
+            let mut elements = ReadElements::default();
+            self.is_read = read_elements(tables, family, sets, &mut elements)?;
+            self.elements = Some(elements);
+            self.table = table.handle;
+        }
+        let has_others = self.elements.as_ref().is_some_and(|elements| elements.has_others);
+        Ok((self.is_read, has_others))
+    }
+}
+
+fn read_once(
+    state: &State,
+    tables: &mut dyn Nftables,
+    family: Family,
+    known: &mut KnownElements,
+) -> Result<Read, TableError> {
     let mut read = Read {
         old: Vec::new(),
         found: Vec::new(),
         elements: None,
+        has_elements: false,
     };
     let recorded = state.family(family).table.as_ref();
     for table in tables.tables(Some(family.into()))? {
@@ -188,14 +232,11 @@ fn read_once(state: &State, tables: &mut dyn Nftables, family: Family) -> Result
         // No other program can have changed it, or it has too many elements.
         let is_known = recorded.is_some_and(|recorded| recorded.is_owned) && has_owner
             || is_own && state.family(family).totals.elements > MOST_READ;
-        if is_hooked && !is_known && read.elements.is_none() {
-            let mut elements = ReadElements::default();
-            let is_read = read_elements(tables, family, &content.sets, &mut elements)?;
-            content.is_replaced = elements.has_others || !is_read && !is_own;
+        if is_hooked && !is_known && !read.has_elements {
+            let (is_read, has_others) = known.read(tables, family, &table, &content.sets)?;
+            content.is_replaced = has_others || !is_read && !is_own;
             // What this process wrote stays recorded if it cannot be read.
-            if is_read || !is_own {
-                read.elements = Some(elements);
-            }
+            read.has_elements = is_read || !is_own;
         }
         read.found.push(FoundTable {
             slot,
@@ -281,6 +322,9 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
             // Repairs count: if another program changes it again and again, this is reported, and repairs are delayed.
             state.family_mut(*family).changed.insert(name.clone());
         }
+        if let Key::Shared(family, element) = key {
+            state.family_mut(*family).compare_shared(*element);
+        }
     }
     // A Service is repaired by itself: a listing of many elements takes too long.
     Ok(changed
@@ -293,7 +337,7 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
 fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
     let mut changed = Vec::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
-    let mut elements: BTreeMap<Family, Vec<&Key>> = BTreeMap::new();
+    let mut elements: BTreeMap<Family, ToRead> = BTreeMap::new();
     for key in keys {
         match key {
             Key::Sysctl(name) => observe_sysctl(state, kernel, name),
@@ -303,9 +347,24 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
                 _ = families.insert(*family)
             }
             Key::Service(family, _) | Key::Shared(family, _) => {
-                elements.entry(*family).or_default().push(key)
+                _ = elements
+                    .entry(*family)
+                    .or_default()
+                    .entry(key.clone())
+                    .or_default();
             }
-            Key::Frontend(frontend) => elements.entry(frontend.family()).or_default().push(key),
+            Key::Frontend(frontend) => {
+                let of_family = elements.entry(frontend.family()).or_default();
+                _ = of_family.entry(key.clone()).or_default();
+            }
+            Key::Element(family, element) => match state.family(*family).owner_of(element) {
+                Some(owner) => {
+                    let of_family = elements.entry(*family).or_default();
+                    of_family.entry(owner).or_default().push(element);
+                }
+                None => changed.extend(doubt(state, *family, &mut families)),
+            },
+            Key::Elements(family) => changed.extend(doubt(state, *family, &mut families)),
         }
     }
     for family in families {
@@ -330,11 +389,25 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
     Ok(changed)
 }
 
+/// What is read again of a family, each with elements of it that this process may not have written.
+type ToRead<'a> = BTreeMap<Key, Vec<&'a ElementKey>>;
+
+/// Any element of a family may have been changed. The table is read, or made again if it has too many elements.
+fn doubt(state: &mut State, family: Family, families: &mut BTreeSet<Family>) -> Option<Key> {
+    let of_family = state.family_mut(family);
+    if of_family.totals.elements <= MOST_READ {
+        families.insert(family);
+        return None;
+    }
+    of_family.is_table_doubtful = true;
+    Some(Key::Table(family))
+}
+
 fn reread_elements(
     state: &mut State,
     kernel: &mut Kernel,
     family: Family,
-    keys: &[&Key],
+    keys: &ToRead<'_>,
 ) -> Result<Vec<Key>, Error> {
     let Some(table) = state
         .family(family)
@@ -346,9 +419,22 @@ fn reread_elements(
     };
     let mut changed = Vec::new();
     let uncertain = state.family(family).uncertain();
-    for key in keys {
+    for (key, others) in keys {
         let of_family = state.family(family);
-        let Candidates { frontends, shared } = of_family.candidates(key, state.ports(), &uncertain);
+        let Candidates {
+            mut frontends,
+            mut shared,
+        } = of_family.candidates(key, state.ports(), &uncertain);
+        for element in others {
+            match element.owner(family) {
+                Some(Owner::Frontend(frontend)) => {
+                    let item = Item::new(element.set, element.key.clone());
+                    frontends.entry(frontend).or_default().push(item);
+                }
+                Some(Owner::Shared(element)) => _ = shared.insert(element),
+                None => {}
+            }
+        }
         let mut sets: BTreeMap<SetName, BTreeSet<Value>> = BTreeMap::new();
         let items = frontends
             .values()
@@ -390,7 +476,7 @@ fn reread_elements(
             of_family.observe_shared(element, is_present);
         }
         if is_changed {
-            changed.push((*key).clone());
+            changed.push(key.clone());
         }
     }
     Ok(changed)

@@ -24,8 +24,8 @@ type Need = kernlink_engine::plan::Need<Key>;
 pub(crate) fn plan(state: &State, builder: &mut Builder<'_>) {
     plan_sysctls(state, builder);
     for family in Family::ALL {
-        plan_family(state, family, builder);
-        plan_flows(state, family, builder);
+        let switch = plan_family(state, family, builder);
+        plan_flows(state, family, switch.as_ref(), builder);
     }
 }
 
@@ -66,15 +66,16 @@ struct Target {
     is_hooked: bool,
 }
 
-fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) {
+/// Returns the switch to another table, if there is one.
+fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Option<Need> {
     let of_family = state.family(family);
     // Without a reading it is not known what an earlier process left.
     if !of_family.is_read {
-        return;
+        return None;
     }
     if !of_family.is_served {
         plan_deletions(state, family, builder);
-        return;
+        return None;
     }
     let target = plan_table(state, family, builder);
     let dirty = of_family.dirty_services();
@@ -106,6 +107,7 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) {
     if target.is_hooked {
         // What is replaced with the table is gone already.
         plan_deletions(state, family, builder);
+        None
     } else {
         let switch = Switch {
             slot: target.slot,
@@ -125,13 +127,13 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) {
             needs.extend(written.flat_map(|key| builder.steps_of(&key)));
             needs.extend(failed.iter().flat_map(|key| builder.after(key, false)));
         }
-        builder.push(
+        Some(builder.push(
             Phase::Switch,
             Key::Switch(family),
             Subject::DataPath,
             Operation::Switch(Box::new(switch)),
             Needs::all(needs),
-        );
+        ))
     }
 }
 

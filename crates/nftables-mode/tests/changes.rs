@@ -15,14 +15,15 @@ mod node;
 mod services;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use kernlink_engine::contract::{Client, Request};
-use kernlink_nftables::{Data, ItemKey, Nftables, Operation as TableOperation};
+use kernlink_host::watch::{Changed, ChangedElement, Watchable};
+use kernlink_nftables::{Data, Element, Elements, ItemKey, Nftables, Operation as TableOperation, Value};
 use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
 use kernlink_nftables_mode::{Key, Operation, Phase, Synced};
-use kernlink_services::{Change, Family, FrontendKey, ObjectChange, ObjectName, Protocol};
+use kernlink_services::{Change, Endpoint, Family, FrontendKey, ObjectChange, ObjectName, Protocol};
 
 use crate::node::{config, connect};
 use crate::services::{Process, balanced, service, slice, with_affinity, with_local_policy};
@@ -539,4 +540,89 @@ fn udp_flows_are_deleted_when_a_frontend_passes_to_a_service_without_endpoints()
         matches!(step.operation, Operation::Flows(_))
     };
     assert!(synced.plan.steps().any(has_flows), "{}", synced.plan);
+}
+
+/// The key that a watcher passes on for an element that another program changed.
+fn changed(set: &str, key: &[u8]) -> Key {
+    let key_of = config().watched().unwrap().key;
+    key_of(Changed::Element(ChangedElement::new(Family::Ipv4, set, key))).unwrap()
+}
+
+#[test]
+fn an_element_that_another_program_changed_is_repaired_without_a_listing() {
+    let mut process = Process::new();
+    process.service(balanced("a", 1));
+    process.service(with_affinity(service("b", 2), 90));
+    for name in ["a", "b"] {
+        process.endpoints(name, &[(1, true), (2, false), (3, false)]);
+    }
+    process.sync();
+    let before = process.node.owned();
+    let listings = process.proxier.cost().listings;
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let sets = process.node.tables.0.lock().sets(&table).unwrap();
+    for set in sets.iter().filter(|set| &*set.key.name != "affinity-clients") {
+        let elements = process.node.elements(Family::Ipv4, &set.key.name);
+        let Some(element) = elements.first() else { continue };
+        let of = |element: Element| Elements::new(set.key.clone(), [element]);
+        let bytes = element.key.as_bytes();
+        // The index of an endpoint that does not exist, or another port of a frontend.
+        let mut stray = bytes.to_vec();
+        let last = stray.len() - 1;
+        stray[last - 3] ^= 0x40;
+        let stray = {
+            let mut element = element.clone();
+            element.key = Value::new(&stray);
+            element
+        };
+        let deletion = TableOperation::delete(ItemKey::Elements(of(element.key_only())));
+        for (operation, key) in [
+            (deletion, bytes),
+            (TableOperation::add(of(stray.clone())), stray.key.as_bytes()),
+        ] {
+            process.node.tables.0.lock().apply(&[operation]).unwrap();
+            assert_ne!(process.node.owned(), before, "{}", set.key);
+            let name = &set.key.name;
+            process.proxier.recheck([changed(name, key)]);
+            // Repairs of the same Service again and again would be delayed.
+            process.now += Duration::from_secs(3_600);
+            process.sync();
+            assert_eq!(process.node.owned(), before, "{name}");
+        }
+    }
+    assert_eq!(process.proxier.cost().listings, listings);
+}
+
+/// The largest number of endpoints of a service port that are balanced.
+const MOST_ENDPOINTS: u32 = 1 << 14;
+
+/// The endpoints 10.128.0.0 + 0 to `number`.
+fn many_endpoints(number: u32) -> Change {
+    let mut slice = slice("a", &[]);
+    for index in 0..number {
+        slice = slice.with_endpoint(Endpoint::new(Ipv4Addr::from_bits(0x0a80_0000 + index).into()));
+    }
+    Change::EndpointSlices(ObjectChange::Upsert(slice))
+}
+
+#[test]
+fn the_most_endpoints_are_balanced_and_one_more_is_reported_and_left_out() {
+    let mut process = Process::new();
+    process.service(service("a", 1));
+    for (number, is_limited) in [
+        (MOST_ENDPOINTS, false),
+        (MOST_ENDPOINTS + 1, true),
+        (MOST_ENDPOINTS - 1, false),
+    ] {
+        process.change(many_endpoints(number));
+        let synced = process.sync();
+        let mut events = synced.events.iter().map(ToString::to_string);
+        let is_reported = events.any(|event| event.contains("more than 16384 endpoints"));
+        assert_eq!(is_reported, is_limited, "{number}");
+        let elements = process.node.elements(Family::Ipv4, "endpoints");
+        let balanced = usize::try_from(number.min(MOST_ENDPOINTS)).unwrap();
+        assert_eq!(elements.len(), balanced, "{number}");
+        let served = process.node.served(&[request([10, 96, 0, 1], 80, OUTSIDE)]);
+        assert!(!served[0].is_empty(), "{number}");
+    }
 }

@@ -18,13 +18,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kernlink_engine::contract::{Calls, Client, Request};
+use kernlink_engine::report::Outcome;
 use kernlink_nftables::{
     Chain, Element, ElementIter, Elements, Error, Flowtable, Item, ItemKey, Nftables, Object, Operation,
     Rule, Set, SetKey, Table, TableFamily, TableKey,
 };
-use kernlink_nftables_mode::Proxier;
 use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
-use kernlink_services::{Change, Family, FrontendKey, Kind, ObjectChange, ObjectName, Protocol, SourceId};
+use kernlink_nftables_mode::{Operation as Step, Proxier, Synced};
+use kernlink_services::{
+    Change, Family, FrontendKey, Kind, ObjectChange, ObjectName, Port, Protocol, Service, SourceId,
+};
 
 use crate::node::{Node, SharedTables, config};
 use crate::services::{Process, service, with_affinity};
@@ -201,4 +204,133 @@ fn a_frontend_is_read_completely_after_it_passed_from_a_service_whose_removal_fa
     assert_eq!(process.node.elements(Family::Ipv4, "affinity-pools"), []);
     assert_eq!(process.node.elements(Family::Ipv4, "affinity-members"), []);
     assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 2);
+}
+
+/// Whether stale UDP flows were deleted.
+fn has_deleted_flows(synced: &Synced) -> bool {
+    let mut steps = synced.plan.steps().zip(synced.report.outcomes());
+    steps.any(|((_, step), outcome)| matches!((&step.operation, outcome), (Step::Flows(_), Outcome::Done)))
+}
+
+/// Syncs until the table is replaced. Returns whether stale UDP flows were deleted before that, and with it.
+fn deletions_until_the_switch(process: &mut Process) -> (bool, bool) {
+    let mut before = false;
+    for _ in 0..600 {
+        process.now += Duration::from_secs(1);
+        let synced = process.proxier.sync(process.now).unwrap();
+        if &*table(process).name == SECOND_TABLE {
+            return (before, has_deleted_flows(&synced));
+        }
+        before |= has_deleted_flows(&synced);
+    }
+    panic!("the table was not replaced");
+}
+
+#[test]
+fn udp_flows_are_deleted_after_the_table_that_leads_elsewhere_is_replaced_and_not_before() {
+    let (mut process, failing) = serving();
+    let port = Port::new("http", 53).with_protocol(Protocol::Udp);
+    process.service(
+        Service::new(ObjectName::new("ns", "dns"))
+            .with_cluster_ip("10.96.0.9")
+            .with_port(port),
+    );
+    process.endpoints("dns", &[(3, false)]);
+    process.sync();
+    change_rules(&mut process);
+    *failing.lock().unwrap() = Some("ns/a");
+    // The old table leads to the removed endpoint as long as it serves.
+    process.endpoints("dns", &[(4, false)]);
+    assert_eq!(deletions_until_the_switch(&mut process), (false, true));
+}
+
+#[test]
+fn udp_flows_of_a_frontend_that_goes_with_a_table_are_deleted() {
+    let mut first = Process::new();
+    let port = Port::new("http", 53).with_protocol(Protocol::Udp);
+    first.service(
+        Service::new(ObjectName::new("ns", "dns"))
+            .with_cluster_ip("10.96.0.9")
+            .with_port(port),
+    );
+    first.endpoints("dns", &[(3, false)]);
+    first.sync();
+    // Another process with other rules, after the Service was deleted.
+    let mut config = config();
+    config.masquerade_all = true;
+    let mut second = Process::on(first.node.clone(), &config);
+    second.service(service("a", 1));
+    second.endpoints("a", &[(1, false)]);
+    assert_eq!(deletions_until_the_switch(&mut second), (false, true));
+}
+
+/// Tables in a network namespace in which another program changes something at each listing of chains. It counts the listings of elements.
+struct Busy(SharedTables, u32, Arc<Mutex<usize>>);
+
+impl Nftables for Busy {
+    fn execute_at(&mut self, generation: Option<u32>, transaction: &[Operation]) -> Vec<Result<(), Error>> {
+        self.0.execute_at(generation, transaction)
+    }
+
+    fn generation(&mut self) -> Result<u32, Error> {
+        Ok(self.1)
+    }
+
+    fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+        self.0.tables(family)
+    }
+
+    fn chains(&mut self, table: &TableKey) -> Result<Vec<Chain>, Error> {
+        self.1 += 1;
+        self.0.chains(table)
+    }
+
+    fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
+        self.0.rules(table, chain)
+    }
+
+    fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
+        self.0.sets(table)
+    }
+
+    fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
+        *self.2.lock().unwrap() += 1;
+        self.0.elements(set)
+    }
+
+    fn find_elements(&mut self, elements: &Elements) -> Result<Vec<Option<Element>>, Error> {
+        self.0.find_elements(elements)
+    }
+
+    fn objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
+        self.0.objects(table)
+    }
+
+    fn flowtables(&mut self, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
+        self.0.flowtables(table)
+    }
+}
+
+#[test]
+fn the_elements_of_a_table_are_read_once_although_others_change_the_ruleset_all_the_time() {
+    let (first, _) = serving();
+    let listed = Arc::new(Mutex::new(0));
+    let mut kernel = first.node.kernel();
+    kernel.tables = Box::new(Busy(first.node.tables.clone(), 0, Arc::clone(&listed)));
+    let mut proxier = Proxier::new(&config(), kernel).unwrap();
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::synced(kind));
+    }
+    let now = Instant::now();
+    let node = first.node.clone();
+    let mut second = Process { proxier, node, now };
+    for (name, last) in [("a", 1), ("b", 2)] {
+        second.service(service(name, last));
+        second.endpoints(name, &[(last, false)]);
+    }
+    let synced = second.sync();
+    assert!(synced.plan.is_empty(), "{}", synced.plan);
+    // 17 sets in each family, without that of clients; that of the numbers of service ports is read before all others too.
+    assert_eq!(*listed.lock().unwrap(), 2 * (17 + 1));
+    assert_eq!(served(&second), [true, true]);
 }

@@ -89,6 +89,11 @@ pub trait Nftables: Send {
         Ok(())
     }
 
+    /// The port ID of the socket, by which notifications of the kernel show that this client caused a change. Default: unknown.
+    fn port(&self) -> Option<u32> {
+        None
+    }
+
     /// The number of the generation of the ruleset.
     ///
     /// # Errors
@@ -346,6 +351,10 @@ impl Nftables for Client {
         let outcomes = self.outcomes(&encoded, transaction, generation);
         self.batch.clear();
         outcomes
+    }
+
+    fn port(&self) -> Option<u32> {
+        self.connection.port().ok()
     }
 
     fn generation(&mut self) -> Result<u32, Error> {

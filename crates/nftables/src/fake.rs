@@ -51,6 +51,8 @@ pub struct Fake {
     executed: u64,
     /// The number of the socket that operations come from.
     client: u32,
+    /// The handle of the last table.
+    last_table: u64,
 }
 
 impl Fake {
@@ -60,6 +62,7 @@ impl Fake {
         Fake {
             generation: 1,
             client: 1,
+            last_table: 0,
             random: 0x9e37_79b9_7f4a_7c15,
             ..Fake::default()
         }

@@ -48,6 +48,10 @@ macro_rules! forward {
                 (**self).add_elements(elements, in_transaction)
             }
 
+            fn port(&self) -> Option<u32> {
+                (**self).port()
+            }
+
             fn generation(&mut self) -> Result<u32, Error> {
                 (**self).generation()
             }

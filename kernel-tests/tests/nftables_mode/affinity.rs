@@ -11,6 +11,7 @@ use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools, wait};
+use kernlink_nftables::{Element, Elements, Nftables, TableFamily, TableKey, Value};
 
 use crate::support::{change, on_network, proxier, sync};
 
@@ -301,5 +302,59 @@ fn affinity_can_be_requested_and_withdrawn_while_there_are_connections() {
             let now: Vec<String> = open.iter_mut().map(|c| c.ask().unwrap().server).collect();
             assert_eq!(now, of_before);
         }
+    });
+}
+
+/// The most clients that are remembered in a family.
+const MOST_CLIENTS: u32 = 1 << 20;
+
+#[test]
+fn a_client_that_is_not_remembered_because_too_many_are_is_served() {
+    requires!(Feature::Conntrack);
+    on_network(3, |network| {
+        let pods = [(0, "node-a"), (1, "node-a")];
+        let web = service(
+            "web",
+            1,
+            &format!("type: ClusterIP, {}", sticky(10_800)),
+            NO_PORTS,
+            &[],
+        );
+        let mut proxier = proxier(&(web + &slices("web", &pods)));
+        sync(&mut proxier);
+        let clients = Clients::add(network, 2);
+        clients.namespace.run(|| {
+            for last in [100 + CLIENTS, 101 + CLIENTS] {
+                tools::ip(&["address", "add", &format!("10.244.2.{last}/24"), "dev", "eth0"]);
+            }
+        });
+        let target = SocketAddr::new(cluster_ips(1)[0], 80);
+        let remembered = clients.ask(Protocol::Tcp, target);
+        let set = TableKey::new(TableFamily::Ip, "kernlink").set("affinity-clients");
+        let tables = &mut proxier.kernel_mut().tables;
+        // Clients of a Service that does not exist, so that one more has room.
+        let others = MOST_CLIENTS - u32::from(CLIENTS) - 1;
+        for part in (0..others).collect::<Vec<u32>>().chunks(1 << 16) {
+            let elements = part.iter().map(|number| {
+                let key = [Value::host_u32(u32::MAX), Value::from(number.to_be_bytes())];
+                let value = [Value::port(0), Value::from([192, 0, 2, 250]), Value::port(9)];
+                Element::new(Value::concat(key)).with_value(Value::concat(value))
+            });
+            let elements = Elements::new(set.clone(), elements);
+            tables.add_elements(&elements, 1 << 13).unwrap();
+        }
+        let ask = |last: u8| {
+            let source = IpAddr::from([10, 244, 2, last]);
+            let mut connection =
+                Connection::open_from(clients.namespace, Protocol::Tcp, source, target).unwrap();
+            connection.ask().unwrap().server
+        };
+        // The last one that is remembered, and those that are not: each connection has a random endpoint.
+        let nearly = ask(100 + CLIENTS);
+        assert!((0..5).all(|_| ask(100 + CLIENTS) == nearly));
+        let servers: BTreeSet<String> = (0..CLIENTS).map(|_| ask(101 + CLIENTS)).collect();
+        assert_eq!(servers.len(), 2, "{servers:?}");
+        // Others keep their endpoint.
+        assert_eq!(clients.ask(Protocol::Tcp, target), remembered);
     });
 }

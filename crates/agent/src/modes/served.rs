@@ -7,8 +7,9 @@ use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting};
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
 use kernlink_proxier::metrics::Collect;
+use kernlink_proxier::netfilter::detect_watch_options;
 use kernlink_proxier::nftables_mode::{self, NftablesMode};
-use kernlink_proxier::watch::Watchable;
+use kernlink_proxier::watch::{RulesSource, WatchOptions, Watchable};
 use kernlink_proxier::{DataPath, Intervals};
 use kernlink_services::{FrontendKey, ServicePortId, Services};
 use kernlink_userspace::limits::raise_descriptor_limit;
@@ -48,6 +49,11 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     /// # Errors
     /// The first API that cannot be opened.
     fn open(settings: &Self::Settings) -> Result<Opened<Self>, OpenError>;
+
+    /// How changes of kernel objects by other programs are noticed. Default: as the iptables tools of this host write rules.
+    fn watch_options(config: &Self::Config, _kernel: &Self::Kernel) -> WatchOptions {
+        detect_watch_options(Self::services_config(config).families.iter().copied())
+    }
 
     /// The in-memory fakes of the kernel APIs, without objects.
     #[cfg(test)]
@@ -228,6 +234,13 @@ impl Served for NftablesMode {
     fn open(_settings: &NftablesConfig) -> Result<Opened<Self>, OpenError> {
         let kernel = nftables_mode::Kernel::open();
         kernel.map(Opened::of).map_err(OpenError::of)
+    }
+
+    /// The iptables tools are not needed.
+    fn watch_options(config: &nftables_mode::Config, kernel: &nftables_mode::Kernel) -> WatchOptions {
+        let families = config.services.families.iter();
+        WatchOptions::new(families.map(|family| (*family, RulesSource::Events)))
+            .with_own_ports(kernel.tables.port())
     }
 
     fn find_objects(&self, frontend: &FrontendKey, _port: ServicePortId) -> Find {

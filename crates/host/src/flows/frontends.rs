@@ -107,6 +107,22 @@ impl UdpFrontends {
         stale
     }
 
+    /// The same for writes that no packet meets before another step was done, such as those to a table that is to replace another one: all
+    /// stale destinations are compared after that step, and not before it. Those of Services that were written by an earlier plan are too.
+    pub fn stale_after<K: Clone + Hash + Ord>(&self, family: Family, step: &Need<K>) -> StaleFlows<K> {
+        let mut stale = StaleFlows::default();
+        let known = self.tracked.stale(family).iter().copied();
+        stale.change(known, Some(&Subject::DataPath), step.clone());
+        let of_family = self.changed.iter();
+        for (address, services) in of_family.filter(|(address, _)| Family::of(address.ip()) == family) {
+            for service in services {
+                let subject = Subject::Service(service.clone());
+                stale.change([*address], Some(&subject), step.clone());
+            }
+        }
+        stale
+    }
+
     /// The pass over these destinations.
     #[must_use]
     pub fn pass(&self, family: Family, destinations: BTreeSet<SocketAddr>) -> DeleteFlows {

@@ -6,15 +6,19 @@ use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{AddressKey, Event as LinkEvent, HostAddress, LinkName, Snapshot};
 use kernlink_netlink::Event as RulesEvent;
-use kernlink_netlink::nftables::{Change, Notification};
+use kernlink_netlink::nftables::{Change, ElementChange, Notification};
 use kernlink_services::Family;
 
+use super::notification::RulesNotification;
 use super::pace::Pace;
-use super::{Changed, RulesSource, WatchEvent, WatchOptions, WatchedTable};
+use super::{Changed, ChangedElement, RulesSource, WatchEvent, WatchOptions, WatchedTable};
 
 /// How many full listings and readings of tables may follow each other, and how often more of them follow.
 const BURST: u32 = 10;
 const REFILL: Duration = Duration::from_secs(10);
+
+/// How many changed elements of a family are read one by one. After more of them, all are read.
+const MOST_ELEMENTS: usize = 1_000;
 
 /// Turns events into objects to read again. Own changes cause events too: the objects are then found as recorded.
 #[derive(Clone, Debug)]
@@ -47,8 +51,41 @@ struct WatchedFamily {
     /// Whether the current transaction changed a relevant chain.
     is_changed: bool,
     pace: Pace,
+    /// The elements that other programs changed.
+    elements: ChangedElements,
+    elements_pace: Pace,
     /// When they are read without an event.
     check: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+enum ChangedElements {
+    These(BTreeSet<ChangedElement>),
+    Many,
+}
+
+impl Default for ChangedElements {
+    fn default() -> Self {
+        ChangedElements::These(BTreeSet::new())
+    }
+}
+
+impl ChangedElements {
+    fn add(&mut self, element: ChangedElement) {
+        if let ChangedElements::These(elements) = self {
+            elements.insert(element);
+            if elements.len() > MOST_ELEMENTS {
+                *self = ChangedElements::Many;
+            }
+        }
+    }
+
+    fn take(&mut self, family: Family) -> Vec<Changed> {
+        match std::mem::take(self) {
+            ChangedElements::These(elements) => elements.into_iter().map(Changed::Element).collect(),
+            ChangedElements::Many => vec![Changed::Elements(family)],
+        }
+    }
 }
 
 impl Changes {
@@ -60,6 +97,8 @@ impl Changes {
             source: *source,
             is_changed: false,
             pace: paced(),
+            elements: ChangedElements::default(),
+            elements_pace: unlimited(),
             check: None,
         });
         Self {
@@ -147,18 +186,21 @@ impl Changes {
     }
 
     /// A notification of nf_tables.
-    pub(super) fn on_rules_event(&mut self, event: &RulesEvent<Notification>, now: Instant) {
+    pub(super) fn on_rules_event(&mut self, event: &RulesEvent<RulesNotification>, now: Instant) {
+        if let RulesEvent::Notification(RulesNotification::Elements(change)) = event {
+            return self.on_element_event(change, now);
+        }
         for rules in &mut self.rules {
             if rules.source != RulesSource::Events {
                 continue;
             }
             match event {
-                RulesEvent::Notification(Notification::Change(change)) => {
-                    rules.is_changed |=
-                        family(change) == Some(rules.family) && is_relevant_change(change, &self.tables);
+                RulesEvent::Notification(RulesNotification::Rules(Notification::Change(change))) => {
+                    rules.is_changed |= family(change.family) == Some(rules.family)
+                        && is_relevant_change(change, &self.tables);
                 }
                 // All changes of a transaction precede it.
-                RulesEvent::Notification(Notification::Generation(_)) => {
+                RulesEvent::Notification(RulesNotification::Rules(Notification::Generation(_))) => {
                     if std::mem::take(&mut rules.is_changed) {
                         rules.pace.request(now);
                     }
@@ -169,11 +211,30 @@ impl Changes {
         }
     }
 
+    /// Elements that another program changed.
+    fn on_element_event(&mut self, change: &ElementChange, now: Instant) {
+        let mut tables = self.tables.iter();
+        if !tables.any(|table| table.has_elements && table.name == change.table) {
+            return;
+        }
+        let changed = family(change.family);
+        let is_watched =
+            |rules: &&mut WatchedFamily| rules.source == RulesSource::Events && Some(rules.family) == changed;
+        for rules in self.rules.iter_mut().filter(is_watched) {
+            for key in &change.keys {
+                rules
+                    .elements
+                    .add(ChangedElement::new(rules.family, &change.set, key));
+            }
+            rules.elements_pace.request(now);
+        }
+    }
+
     /// When [`take`](Self::take) returns something.
     pub(super) fn next(&self) -> Option<Instant> {
         let links = [&self.resync, &self.addresses, &self.node_addresses].map(Pace::due);
         let rules = self.rules.iter();
-        let rules = rules.flat_map(|rules| [rules.pace.due(), rules.check]);
+        let rules = rules.flat_map(|rules| [rules.pace.due(), rules.elements_pace.due(), rules.check]);
         links.into_iter().chain(rules).flatten().min()
     }
 
@@ -186,6 +247,7 @@ impl Changes {
             self.node_addresses.withdraw();
             for rules in &mut self.rules {
                 rules.pace.withdraw();
+                // A table with many elements is not read as a whole: what is known to have changed is read too.
                 rules.check = rules.check.and_then(|_| check_after(self.check_interval, now));
             }
             return Some(WatchEvent::Resync);
@@ -205,6 +267,9 @@ impl Changes {
             }
             if rules.pace.take(now) || is_check {
                 keys.push(Changed::Rules(rules.family));
+            }
+            if rules.elements_pace.take(now) {
+                keys.extend(rules.elements.take(rules.family));
             }
         }
         if !keys.is_empty() {
@@ -240,8 +305,8 @@ fn is_relevant(address: IpAddr) -> bool {
     !address.is_loopback() && !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-fn family(change: &Change) -> Option<Family> {
-    match change.family {
+fn family(number: u8) -> Option<Family> {
+    match number {
         NFPROTO_IPV4 => Some(Family::Ipv4),
         NFPROTO_IPV6 => Some(Family::Ipv6),
         _ => None,

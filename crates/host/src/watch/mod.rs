@@ -2,10 +2,11 @@
 //! notifications of nf_tables, or by checks at intervals.
 
 mod changes;
+mod notification;
 mod pace;
 mod watcher;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ pub struct Watched<K> {
 }
 
 /// A table of nf_tables or of iptables of which changes are noticed: that it was added or deleted, and changes of its chains and their rules.
-/// Changes of sets, maps and their elements are not noticed.
+/// Changes of sets and maps are not noticed, those of their elements by [`with_elements`](Self::with_elements).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatchedTable {
@@ -76,6 +77,8 @@ pub struct WatchedTable {
     /// The chains whose changes are noticed; `None`: all of them. A chain that the data path changes often should not be in the list: its own
     /// changes are noticed too.
     pub chains: Option<Vec<Box<str>>>,
+    /// Whether changes of elements by other programs are noticed.
+    pub has_elements: bool,
 }
 
 impl WatchedTable {
@@ -85,7 +88,16 @@ impl WatchedTable {
         Self {
             name: name.into(),
             chains: None,
+            has_elements: false,
         }
+    }
+
+    /// The same table with the elements of its sets and maps. Their changes are noticed only if the [own ports](WatchOptions::own_ports) are
+    /// known: each sync of the data path changes elements.
+    #[must_use]
+    pub fn with_elements(mut self) -> Self {
+        self.has_elements = true;
+        self
     }
 
     /// The same table with these chains only.
@@ -97,12 +109,41 @@ impl WatchedTable {
 }
 
 /// What may have changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Changed {
     /// An address was removed from the [link](Watched::link).
     Address(AddressKey),
     /// A watched table of a family, or a chain in one, was changed.
     Rules(Family),
+    /// An element of a watched table was added, changed or deleted.
+    Element(ChangedElement),
+    /// Many elements of the watched tables of a family were.
+    Elements(Family),
+}
+
+/// An element of a set or map that another program added, changed or deleted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct ChangedElement {
+    /// The family of the table.
+    pub family: Family,
+    /// The set or map.
+    pub set: Box<str>,
+    /// The bytes of its key.
+    pub key: Box<[u8]>,
+}
+
+impl ChangedElement {
+    /// The element of a set or map with this key.
+    #[must_use]
+    pub fn new(family: Family, set: &str, key: &[u8]) -> Self {
+        Self {
+            family,
+            set: set.into(),
+            key: key.into(),
+        }
+    }
 }
 
 impl<K: 'static> Watched<K> {
@@ -148,6 +189,8 @@ pub struct WatchOptions {
     /// starts processes for each family: two in IPVS mode, one for each of ten chains in iptables mode, or of six if the legacy table `nat` is
     /// large. 0: never. Default: 5 seconds.
     pub check_interval: Duration,
+    /// The port IDs of the netlink sockets by which this process changes nf_tables. Changes by them are not noticed. Default: none.
+    pub own_ports: BTreeSet<u32>,
 }
 
 impl WatchOptions {
@@ -158,7 +201,15 @@ impl WatchOptions {
         Self {
             rules: sources.into_iter().collect(),
             check_interval: Duration::from_secs(5),
+            own_ports: BTreeSet::new(),
         }
+    }
+
+    /// Adds the port IDs of own sockets.
+    #[must_use]
+    pub fn with_own_ports(mut self, ports: impl IntoIterator<Item = u32>) -> Self {
+        self.own_ports.extend(ports);
+        self
     }
 
     /// Sets how often tables without events are read; 0 is never.

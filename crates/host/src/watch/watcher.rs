@@ -1,5 +1,6 @@
 //! The thread that receives events.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -8,15 +9,16 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{Event as LinkEvent, Events as LinkEvents};
-use kernlink_netlink::nftables::{self, Decode, Notification};
+use kernlink_netlink::nftables::NFNLGRP_NFTABLES;
+use kernlink_netlink::{Protocol, Subscription};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::changes::Changes;
+use super::notification::{Decode, RulesNotification, decode_for};
 use super::{Changed, RulesSource, WatchEvent, WatchOptions, Watchable, Watched};
 
-type RulesEvents = kernlink_netlink::Events<Notification, Decode>;
-
+type RulesEvents = kernlink_netlink::Events<RulesNotification, Decode>;
 /// Notices changes that other programs make, on a thread of its own. Dropping it stops the thread.
 ///
 /// Start it before the first sync: a change between the sync and the start is not noticed. It does not follow changes of the configuration:
@@ -77,6 +79,7 @@ impl Watcher {
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let mut sources = Sources {
             changes: Changes::new(link, tables, options),
+            own_ports: options.own_ports.clone(),
             links: Source::default(),
             rules: Source::default(),
             needs_rules: options
@@ -156,6 +159,7 @@ impl<T> Source<T> {
 
 struct Sources<N> {
     changes: Changes,
+    own_ports: BTreeSet<u32>,
     links: Source<LinkEvents>,
     rules: Source<RulesEvents>,
     /// Whether rules are watched by events.
@@ -317,8 +321,9 @@ impl<N: FnMut(WatchEvent<Changed>)> Sources<N> {
         if !self.needs_rules {
             return;
         }
-        match nftables::events(Some(Duration::ZERO)) {
-            Ok(events) => {
+        match Subscription::open(Protocol::Netfilter, &[NFNLGRP_NFTABLES]) {
+            Ok(subscription) => {
+                let events = subscription.events(Some(Duration::ZERO), decode_for(self.own_ports.clone()));
                 self.rules.events = Some(events);
                 self.changes.set_rules_events(true, now);
                 self.reported

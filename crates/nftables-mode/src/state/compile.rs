@@ -1,5 +1,6 @@
 //! Brings the desired state up to date with changes of the Services.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -26,8 +27,14 @@ impl State {
         for family in Family::ALL {
             let parameters = self.parameters(family);
             let state = self.family_mut(family);
-            state.settle_table(&parameters);
+            let abandoned = state.settle_table(&parameters);
             state.adopt();
+            // With the table, frontends go that no Service has.
+            for key in abandoned.iter().filter(|key| key.protocol == Protocol::Udp) {
+                self.flows
+                    .tracked
+                    .add_stale(SocketAddr::new(key.address, key.port));
+            }
         }
     }
 
@@ -261,10 +268,12 @@ impl FamilyState {
         })
     }
 
-    /// Compares the table as it was read, or as it is recorded, with the desired rules. If they differ, the table is to be made again.
-    fn settle_table(&mut self, parameters: &Parameters) {
+    /// Compares the table as it was read, or as it is recorded, with the desired rules. If they differ, the table is to be made again. Returns
+    /// the frontends of the old one that no Service has and that this process did not write.
+    fn settle_table(&mut self, parameters: &Parameters) -> BTreeSet<FrontendKey> {
+        let mut abandoned = BTreeSet::new();
         if !self.is_read {
-            return;
+            return abandoned;
         }
         if !self.found.is_empty() || self.has_found {
             self.has_found = false;
@@ -274,19 +283,22 @@ impl FamilyState {
             }
             self.is_table_changed = recorded.is_some() && self.table.is_none();
             if self.table.is_none() {
-                self.forget();
+                abandoned = self.forget();
                 self.is_table_dirty = true;
             }
         }
-        let is_outdated = |table: &CurrentTable| !self.is_served || table.parameters != *parameters;
+        let is_doubtful = std::mem::take(&mut self.is_table_doubtful);
+        let is_outdated =
+            |table: &CurrentTable| !self.is_served || is_doubtful || table.parameters != *parameters;
         if let Some(table) = self.table.take_if(|table| is_outdated(table)) {
             self.old.push(OldTable {
                 key: table.slot.table(self.family),
                 is_hooked: table.is_hooked,
             });
-            self.forget();
+            abandoned = self.forget();
             self.is_table_dirty = true;
         }
+        abandoned
     }
 
     fn settle_found(&mut self, found: FoundTable, parameters: &Parameters) {

@@ -8,7 +8,7 @@ use foldhash::quality::RandomState;
 use kernlink_nftables::TableKey;
 use kernlink_services::{Family, FrontendKey, NameMap, NameSet, ObjectName, ServicePortId};
 
-use crate::item::{Endpoint, Item, Shared, read_frontend, read_index};
+use crate::item::{ElementKey, Endpoint, Item, Owner, Shared, read_frontend, read_index};
 use crate::key::Key;
 use crate::layout::{SetName, Slot};
 use crate::operation::{FrontendChange, Observed, Write};
@@ -37,6 +37,8 @@ pub(crate) struct FamilyState {
     /// Whether the tables were read since the last comparison.
     pub(crate) has_found: bool,
     pub(crate) is_table_dirty: bool,
+    /// Whether another program changed so many elements that the table is to be made again.
+    pub(crate) is_table_doubtful: bool,
     /// Whether the last reading found another table than the recorded one.
     pub(crate) is_table_changed: bool,
     /// Whether the next sync reads the whole kernel.
@@ -127,6 +129,7 @@ impl FamilyState {
             found: Vec::new(),
             has_found: false,
             is_table_dirty: true,
+            is_table_doubtful: false,
             is_table_changed: false,
             needs_listing: false,
             entries: HashMap::default(),
@@ -171,6 +174,24 @@ impl FamilyState {
         }
     }
 
+    pub(crate) fn set_element_dirty(&mut self, element: &ElementKey) {
+        match element.owner(self.family) {
+            Some(Owner::Frontend(key)) => self.set_frontend_dirty(&key),
+            Some(Owner::Shared(_)) | None => self.is_shared_dirty = true,
+        }
+    }
+
+    /// The object with which an element is read. `None`: this crate adds no such element.
+    pub(crate) fn owner_of(&self, element: &ElementKey) -> Option<Key> {
+        Some(match element.owner(self.family)? {
+            Owner::Frontend(key) => match self.service_of(&key) {
+                Some(service) => Key::Service(self.family, service),
+                None => Key::Frontend(key),
+            },
+            Owner::Shared(element) => Key::Shared(self.family, element),
+        })
+    }
+
     /// The Service that has a frontend, or that had it last.
     pub(crate) fn service_of(&self, key: &FrontendKey) -> Option<ObjectName> {
         let entry = self.entries.get(key)?;
@@ -207,19 +228,20 @@ impl FamilyState {
         }
     }
 
-    /// All elements are unknown: those of another table are written.
-    pub(crate) fn forget(&mut self) {
+    /// All elements are unknown: those of another table are written. Returns the frontends that no Service has and that this process did not
+    /// write.
+    pub(crate) fn forget(&mut self) -> BTreeSet<FrontendKey> {
         self.entries.retain(|_, entry| {
             entry.observed = None;
             entry.desired.is_some()
         });
         self.withdrawn = NameMap::default();
-        self.leftovers.clear();
         self.observed_shared = HashSet::default();
         self.withdrawn_shared.clear();
         self.failed = HashMap::default();
         self.has_raw = false;
         self.is_all_dirty = true;
+        std::mem::take(&mut self.leftovers)
     }
 
     /// Replaces what is recorded by elements that were read. What is equal stays as it is recorded.
@@ -325,6 +347,11 @@ impl FamilyState {
             }
         }
         true
+    }
+
+    /// Compares the Services that may have an element in common: which ones do is not recorded.
+    pub(crate) fn compare_shared(&mut self, element: Shared) {
+        self.is_all_dirty |= self.shared.contains_key(&element);
     }
 
     /// Whether an element that Services have in common is in the kernel.

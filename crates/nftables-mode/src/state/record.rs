@@ -30,7 +30,8 @@ impl State {
                     is_owned: true,
                     is_ownerless: false,
                 });
-                family.forget();
+                // They were abandoned when the former table was.
+                _ = family.forget();
             }
             Operation::Own(family, _) => {
                 let family = self.family_mut(*family);

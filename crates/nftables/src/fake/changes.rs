@@ -234,7 +234,8 @@ impl<'f> Changes<'f> {
             None => {
                 self.is_changed = true;
                 let mut table = table.clone();
-                table.handle = Some(self.fake.tables.len() as u64 + 1);
+                self.fake.last_table += 1;
+                table.handle = Some(self.fake.last_table);
                 let owns = table.flags.contains(TableFlags::OWNER);
                 table.owner = owns.then_some(self.fake.client);
                 self.fake

@@ -39,7 +39,7 @@ impl Watchable for Config {
         let key = |changed| match changed {
             Changed::Rules(family) => Some(Key::Chains(family, Table::Nat)),
             // Without a link, no address is bound.
-            Changed::Address(_) => None,
+            _ => None,
         };
         Ok(Watched::new(None, watched_tables(built_in), key))
     }

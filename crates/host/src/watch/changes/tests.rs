@@ -142,12 +142,16 @@ fn only_new_and_lost_addresses_of_the_node_are_read() {
 }
 
 /// A notification of a change.
-fn change(family: u8, table: &str, chain: Option<&str>) -> RulesEvent<Notification> {
-    RulesEvent::Notification(Notification::Change(Change::new(family, table, chain)))
+fn change(family: u8, table: &str, chain: Option<&str>) -> RulesEvent<RulesNotification> {
+    RulesEvent::Notification(RulesNotification::Rules(Notification::Change(Change::new(
+        family, table, chain,
+    ))))
 }
 
-fn generation() -> RulesEvent<Notification> {
-    RulesEvent::Notification(Notification::Generation(Generation::new(5)))
+fn generation() -> RulesEvent<RulesNotification> {
+    RulesEvent::Notification(RulesNotification::Rules(Notification::Generation(
+        Generation::new(5),
+    )))
 }
 
 #[test]
@@ -293,4 +297,75 @@ fn after_lost_events_of_links_everything_is_read_once() {
     let due = changes.next().unwrap();
     assert_eq!(changes.take(due), Some(WatchEvent::Resync));
     assert_eq!(changes.next(), None);
+}
+
+fn elements(family: u8, table: &str, numbers: std::ops::Range<u32>) -> RulesEvent<RulesNotification> {
+    let keys = numbers.map(|number| Box::from(number.to_be_bytes())).collect();
+    let change = ElementChange::new(family, table, "endpoints", keys);
+    RulesEvent::Notification(RulesNotification::Elements(change))
+}
+
+fn element(family: Family, number: u32) -> Changed {
+    Changed::Element(ChangedElement {
+        family,
+        set: "endpoints".into(),
+        key: number.to_be_bytes().into(),
+    })
+}
+
+/// What changes of elements require, where those of table `own` are noticed.
+fn after_elements(events: &[RulesEvent<RulesNotification>]) -> Option<WatchEvent<Changed>> {
+    let tables = vec![
+        WatchedTable::new("own").with_elements(),
+        WatchedTable::new("other"),
+    ];
+    let options = WatchOptions::new([
+        (Family::Ipv4, RulesSource::Events),
+        (Family::Ipv6, RulesSource::Checks),
+    ]);
+    let mut changes = Changes::new(None, tables, &options.with_check_interval(Duration::ZERO));
+    let now = Instant::now();
+    changes.set_rules_events(true, now);
+    for event in events {
+        changes.on_rules_event(event, now);
+    }
+    let next = changes.next()?;
+    assert_eq!(next, now + SETTLE);
+    let needed = changes.take(next);
+    assert_eq!(changes.take(next), None);
+    assert_eq!(changes.next(), None);
+    needed
+}
+
+#[test]
+fn changed_elements_are_read_one_by_one_and_many_as_a_whole() {
+    let few = [elements(2, "own", 7..9), elements(2, "own", 8..9), generation()];
+    let expected = [7, 8].map(|number| element(Family::Ipv4, number));
+    assert_eq!(after_elements(&few), recheck(expected));
+    for parts in [&[0..1_000, 1_000..1_001][..], &[0..500, 2_000..2_501]] {
+        let many: Vec<_> = parts
+            .iter()
+            .map(|part| elements(2, "own", part.clone()))
+            .collect();
+        assert_eq!(after_elements(&many), recheck([Changed::Elements(Family::Ipv4)]));
+    }
+    let at_the_limit = after_elements(&[elements(2, "own", 0..1_000)]);
+    assert_eq!(
+        at_the_limit,
+        recheck(std::array::from_fn::<_, 1_000, _>(|number| {
+            element(Family::Ipv4, number as u32)
+        }))
+    );
+}
+
+#[test]
+fn elements_of_other_tables_and_of_families_without_events_are_not_read() {
+    for event in [
+        elements(2, "other", 0..3),
+        elements(2, "third", 0..3),
+        elements(10, "own", 0..3),
+        elements(1, "own", 0..3),
+    ] {
+        assert_eq!(after_elements(std::slice::from_ref(&event)), None, "{event:?}");
+    }
 }
