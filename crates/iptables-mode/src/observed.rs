@@ -10,7 +10,7 @@ use kernlink_services::Family;
 use super::chains::{FixedChain, Jump, jumps};
 use super::leftovers;
 use super::names::ChainKind;
-use super::rule_key::{Fingerprint, rule_text};
+use super::rule_key::{Fingerprint, RuleText, rule_text};
 
 /// The tables of a family, as far as they concern iptables mode.
 #[derive(Clone, Debug, Default)]
@@ -29,9 +29,9 @@ pub(super) struct Observed {
 /// A fixed chain: its rules in order, each in its normal form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ObservedChain {
-    pub(super) rules: Vec<Box<str>>,
+    pub(super) rules: Vec<RuleText>,
     /// Those of `rules` that do not depend on Services and were desired when the chain was read or written.
-    pub(super) own: Vec<Box<str>>,
+    pub(super) own: Vec<RuleText>,
     /// Whether it has rules that cannot be parsed.
     pub(super) has_unreadable: bool,
 }
@@ -115,7 +115,7 @@ fn hash<'a>(rules: impl Iterator<Item = &'a Rule>, family: Family, unreadable: u
 }
 
 /// How often each rule occurs.
-pub(super) fn counts(rules: &[Box<str>]) -> HashMap<&str, usize> {
+pub(super) fn counts(rules: &[RuleText]) -> HashMap<&str, usize> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for rule in rules {
         *counts.entry(rule).or_default() += 1;

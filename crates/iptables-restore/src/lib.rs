@@ -47,7 +47,7 @@ pub use diff::{diff, diff_operations};
 pub use error::{Cause, Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
-pub use joined::Joined;
+pub use joined::{EditSource, Joined};
 pub use matches::Match;
 pub use names::Names;
 pub use network::{InterfacePattern, Mask, Network, PortRange};
