@@ -157,3 +157,46 @@ impl fmt::Display for Counts {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_has_an_outcome_for_each_step_and_keeps_those_that_were_not_done() {
+        let mut report: Report<&str> = Report::default();
+        let skipped = || Outcome::Skipped {
+            dependency: StepId::at(1),
+        };
+        report.push(Outcome::Done);
+        report.push(Outcome::Done);
+        report.push(skipped());
+        report.push(Outcome::Done);
+        assert!(!report.is_success());
+        report.replace(StepId::at(0), Outcome::Done);
+        report.replace(StepId::at(1), Outcome::Failed("refused"));
+        let outcomes: Vec<Outcome<&str>> = report.outcomes().cloned().collect();
+        let expected = [
+            Outcome::Done,
+            Outcome::Failed("refused"),
+            skipped(),
+            Outcome::Done,
+        ];
+        assert_eq!(outcomes, expected);
+        for (index, outcome) in expected.iter().enumerate() {
+            assert_eq!(report.outcome(StepId::at(index)), Some(outcome));
+        }
+        assert_eq!(report.outcome(StepId::at(4)), None);
+        assert_eq!(
+            report.failures().collect::<Vec<_>>(),
+            [(StepId::at(1), &"refused")]
+        );
+        assert_eq!(report.root(StepId::at(2)), StepId::at(1));
+        let counts = Counts {
+            done: 2,
+            failed: 1,
+            skipped: 1,
+        };
+        assert_eq!((report.counts(), report.others.len()), (counts, 2));
+    }
+}
