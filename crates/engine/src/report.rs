@@ -60,6 +60,7 @@ impl<E> Report<E> {
     }
 
     /// The outcomes, one for each step of the plan.
+    #[must_use]
     pub fn outcomes(&self) -> impl ExactSizeIterator<Item = &Outcome<E>> {
         let mut others = self.others.iter().peekable();
         (0..self.steps).map(move |index| {

@@ -21,6 +21,9 @@ const FEWEST_EDITS: usize = 2_000;
 /// The number of groups of [`FEWEST_EDITS`] edits whose text is rendered before it is moved to the end of the input.
 const GROUPS_AT_ONCE: usize = 16;
 
+/// More bytes than the declaration of a chain has.
+const USUAL_DECLARATION: usize = 48;
+
 /// Edits that are made when they are rendered, so that they are not in memory before.
 pub trait EditSource: fmt::Debug + Sync {
     /// The number of edits of a table.
@@ -183,11 +186,14 @@ fn render_in_groups(
             if group.is_ordered || group.declared.iter().any(is_edited) {
                 return Ok(false);
             }
+            let declarations = group.declared.len() * USUAL_DECLARATION;
             declared.extend(group.declared);
             edited.extend(group.edited);
             if rendered == 0 {
                 let of_group: usize = parts.iter().map(|(_, part)| part.count(table)).sum();
-                let all = (group.text.len() + group.text.len() / 16).saturating_mul(total);
+                // All groups are like the first one: the text is not copied when it grows.
+                let of_text = group.text.len() + declarations;
+                let all = (of_text + of_text / 16).saturating_mul(total);
                 out.reserve(all / of_group.max(1));
             }
             rendered += 1;
