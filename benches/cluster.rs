@@ -138,12 +138,18 @@ impl Cluster {
         manifests(&self.services, &self.slices)
     }
 
-    /// The items of the lists of Services and EndpointSlices that an API server returns, in JSON.
+    /// The items of the lists of Services and EndpointSlices that an API server returns, in JSON, joined by commas.
     #[must_use]
     pub fn json_lists(&self) -> [String; 2] {
-        let services: Vec<String> = self.services.iter().map(service_json).collect();
-        let slices: Vec<String> = self.slices.iter().map(|slice| slice_json(slice, 1)).collect();
-        [services.join(","), slices.join(",")]
+        self.json_items().map(|items| items.join(","))
+    }
+
+    /// The Services and EndpointSlices that an API server returns, each in JSON.
+    #[must_use]
+    pub fn json_items(&self) -> [Vec<String>; 2] {
+        let services = self.services.iter().map(service_json).collect();
+        let slices = self.slices.iter().map(|slice| slice_json(slice, 1)).collect();
+        [services, slices]
     }
 
     /// The number of virtual servers: one for each Service, one for `default/kubernetes`, and two for `kube-system/kube-dns`.

@@ -9,7 +9,7 @@ use crate::report::{Outcome, Report};
 /// A step is tried if the steps that it needs were done; otherwise it is skipped. The steps of a phase are executed in one batch, in
 /// order. A step that needs another step of the batch begins a new batch.
 pub(crate) fn apply<M: DataPath>(plan: &PlanOf<M>, kernel: &mut M::Kernel, data_path: &mut M) -> ReportOf<M> {
-    let mut outcomes: Vec<Outcome<M::Error>> = Vec::with_capacity(plan.len());
+    let mut report = Report::default();
     let mut batch: Vec<(usize, &StepOf<M>)> = Vec::new();
     let mut index = 0;
     for phase in plan.phases() {
@@ -19,26 +19,26 @@ pub(crate) fn apply<M: DataPath>(plan: &PlanOf<M>, kernel: &mut M::Kernel, data_
                 needs.any(|need| need.index() >= *first)
             });
             if needs_batch {
-                execute(&mut batch, kernel, data_path, &mut outcomes);
+                execute(&mut batch, kernel, data_path, &mut report);
             }
-            match missing(step, &outcomes) {
-                Some(dependency) => outcomes.push(Outcome::Skipped { dependency }),
+            match missing(step, &report) {
+                Some(dependency) => report.push(Outcome::Skipped { dependency }),
                 None => {
                     // Replaced by the outcome when the batch is executed.
-                    outcomes.push(Outcome::Done);
+                    report.push(Outcome::Done);
                     batch.push((index, step));
                 }
             }
             index += 1;
         }
-        execute(&mut batch, kernel, data_path, &mut outcomes);
+        execute(&mut batch, kernel, data_path, &mut report);
     }
-    Report::new(outcomes)
+    report
 }
 
 /// The first step that this one needs and that was not done.
-fn missing<K, O, E>(step: &Step<K, O>, outcomes: &[Outcome<E>]) -> Option<StepId> {
-    let is_done = |id: &StepId| matches!(outcomes.get(id.index()), Some(Outcome::Done));
+fn missing<K, O, E>(step: &Step<K, O>, report: &Report<E>) -> Option<StepId> {
+    let is_done = |id: &StepId| matches!(report.outcome(*id), Some(Outcome::Done));
     let missing = step.needs.iter().find(|id| !is_done(id));
     let missing_any = || {
         let any = &step.needs_any;
@@ -51,7 +51,7 @@ fn execute<M: DataPath>(
     batch: &mut Vec<(usize, &StepOf<M>)>,
     kernel: &mut M::Kernel,
     data_path: &mut M,
-    outcomes: &mut [Outcome<M::Error>],
+    report: &mut ReportOf<M>,
 ) {
     if batch.is_empty() {
         return;
@@ -70,8 +70,6 @@ fn execute<M: DataPath>(
             }
             None => Outcome::Failed(M::outcome_missing()),
         };
-        if let Some(place) = outcomes.get_mut(index) {
-            *place = outcome;
-        }
+        report.replace(StepId::at(index), outcome);
     }
 }

@@ -73,32 +73,33 @@ pub struct Step<K, O> {
     pub subject: Subject,
     /// What to do.
     pub operation: O,
-    /// Earlier steps. The step is skipped unless all of them were done.
-    pub needs: Vec<StepId>,
-    /// Earlier steps. The step is skipped unless at least one of them was done. Empty: no such condition.
-    pub needs_any: Vec<StepId>,
+    /// Earlier steps, in ascending order, each once. The step is skipped unless all of them were done.
+    pub needs: Box<[StepId]>,
+    /// Earlier steps, in ascending order, each once. The step is skipped unless at least one of them was done. Empty: no such condition.
+    pub needs_any: Box<[StepId]>,
 }
 
 /// The position of a step in its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StepId(usize);
+pub struct StepId(u32);
 
 impl StepId {
     pub(crate) fn at(index: usize) -> Self {
-        StepId(index)
+        // No plan fits in memory that has more steps.
+        StepId(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
     /// The position, counted through all phases from 0.
     #[must_use]
     pub fn index(self) -> usize {
-        self.0
+        self.0 as usize
     }
 }
 
 impl fmt::Display for StepId {
     /// The number of the step as plans and reports print it, from 1.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0 + 1)
+        write!(f, "{}", self.index() + 1)
     }
 }
 
@@ -121,7 +122,7 @@ impl<K, O, P> Plan<K, O, P> {
     /// All steps with their positions.
     pub fn steps(&self) -> impl Iterator<Item = (StepId, &Step<K, O>)> {
         let steps = self.phases.iter().flat_map(|phase| &phase.steps);
-        steps.enumerate().map(|(index, step)| (StepId(index), step))
+        steps.enumerate().map(|(index, step)| (StepId::at(index), step))
     }
 
     /// The number of steps.
@@ -144,7 +145,7 @@ impl<K, O: Display, P: Display> fmt::Display for Plan<K, O, P> {
         for phase in &self.phases {
             writeln!(f, "# {}", phase.kind)?;
             for step in &phase.steps {
-                writeln!(f, "[{}] {}", StepId(index), step.operation)?;
+                writeln!(f, "[{}] {}", StepId::at(index), step.operation)?;
                 index += 1;
             }
         }
@@ -163,7 +164,7 @@ pub enum Need<K> {
 
 /// A step of a plan that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BuilderStep(usize);
+pub struct BuilderStep(StepId);
 
 /// What a step needs.
 #[derive(Clone, Debug)]
@@ -209,15 +210,32 @@ pub(crate) struct Built<K, O, P> {
     pub(crate) needed: BTreeSet<K>,
 }
 
+/// Steps in ascending order, each once.
+fn each_once(mut steps: Vec<StepId>) -> Box<[StepId]> {
+    steps.sort_unstable();
+    steps.dedup();
+    steps.into()
+}
+
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
 pub struct PlanBuilder<'a, K, O, P> {
     retries: &'a Retries<K, O>,
-    steps: Vec<(P, Step<K, O>)>,
+    /// In the order of the phases. Until the plan is complete, the needs of a step are positions in `places`.
+    phases: Vec<Phase<K, O, P>>,
+    /// Where each step is, in the order in which they were added.
+    places: Vec<Place<P>>,
     waiting: Vec<(K, K)>,
     /// The keys of failed operations for which there still is something to do.
     needed: BTreeSet<K>,
     index: Index<K>,
+}
+
+/// Where a step is: its phase, and its position there.
+#[derive(Clone, Copy, Debug)]
+struct Place<P> {
+    phase: P,
+    position: u32,
 }
 
 /// The steps of each key.
@@ -225,9 +243,9 @@ pub struct PlanBuilder<'a, K, O, P> {
 struct Index<K> {
     hasher: RandomState,
     /// By the hash of a key, its last step, or that of another key with this hash. The keys are in the steps.
-    last: HashMap<u64, usize, RandomState>,
-    /// For each step, the one before it with the same hash.
-    before: Vec<Option<usize>>,
+    last: HashMap<u64, StepId, RandomState>,
+    /// For the steps that have any: the one before it with the same hash.
+    before: HashMap<StepId, StepId, RandomState>,
     /// The keys of steps that were left out, or that wait for another step.
     left_out: HashSet<K, RandomState>,
     /// The steps of other keys that change a key too.
@@ -239,7 +257,7 @@ impl<K> Default for Index<K> {
         Self {
             hasher: RandomState::default(),
             last: HashMap::default(),
-            before: Vec::new(),
+            before: HashMap::default(),
             left_out: HashSet::default(),
             included: HashMap::default(),
         }
@@ -247,18 +265,19 @@ impl<K> Default for Index<K> {
 }
 
 impl<K: Clone + Eq + Hash> Index<K> {
-    fn add(&mut self, key: &K) {
-        let before = self.last.insert(self.hasher.hash_one(key), self.before.len());
-        self.before.push(before);
+    fn add(&mut self, key: &K, step: StepId) {
+        if let Some(before) = self.last.insert(self.hasher.hash_one(key), step) {
+            self.before.insert(step, before);
+        }
     }
 
     /// The steps with the hash of a key, the last one first.
-    fn steps(&self, key: &K) -> impl Iterator<Item = usize> {
-        let last = match self.before.is_empty() {
+    fn steps(&self, key: &K) -> impl Iterator<Item = StepId> {
+        let last = match self.last.is_empty() {
             true => None,
             false => self.last.get(&self.hasher.hash_one(key)).copied(),
         };
-        std::iter::successors(last, |step| self.before.get(*step).copied().flatten())
+        std::iter::successors(last, |step| self.before.get(step).copied())
     }
 }
 
@@ -271,7 +290,8 @@ where
     pub(crate) fn new(retries: &'a Retries<K, O>) -> Self {
         Self {
             retries,
-            steps: Vec::new(),
+            phases: Vec::new(),
+            places: Vec::new(),
             waiting: Vec::new(),
             needed: BTreeSet::new(),
             index: Index::default(),
@@ -311,7 +331,7 @@ where
         let mut all = Vec::with_capacity(needs.all.len());
         for need in needs.all {
             match need {
-                Need::Step(BuilderStep(index)) => all.push(StepId(index)),
+                Need::Step(BuilderStep(step)) => all.push(step),
                 Need::Waiting(on) => {
                     self.waiting.push((on, key.clone()));
                     return self.leave_out(key);
@@ -322,7 +342,7 @@ where
         let mut waits = Vec::new();
         for need in needs.any {
             match need {
-                Need::Step(BuilderStep(index)) => any.push(StepId(index)),
+                Need::Step(BuilderStep(step)) => any.push(step),
                 Need::Waiting(on) => waits.push(on),
             }
         }
@@ -331,16 +351,44 @@ where
             self.waiting.extend(waits.into_iter().map(|on| (on, key.clone())));
             return self.leave_out(key);
         }
-        let step = Step {
-            key,
-            subject,
-            operation,
-            needs: all,
-            needs_any: any,
+        let id = StepId::at(self.places.len());
+        self.index.add(&key, id);
+        self.add(
+            phase,
+            Step {
+                key,
+                subject,
+                operation,
+                needs: each_once(all),
+                needs_any: each_once(any),
+            },
+        );
+        Need::Step(BuilderStep(id))
+    }
+
+    /// Adds a step at the end of a phase.
+    fn add(&mut self, kind: P, step: Step<K, O>) {
+        let at = match self.phases.binary_search_by_key(&kind, |phase| phase.kind) {
+            Ok(at) => at,
+            Err(at) => {
+                let steps = Vec::new();
+                self.phases.insert(at, Phase { kind, steps });
+                at
+            }
         };
-        self.index.add(&step.key);
-        self.steps.push((phase, step));
-        Need::Step(BuilderStep(self.steps.len() - 1))
+        if let Some(phase) = self.phases.get_mut(at) {
+            self.places.push(Place {
+                phase: kind,
+                position: StepId::at(phase.steps.len()).0,
+            });
+            phase.steps.push(step);
+        }
+    }
+
+    /// The step at a place.
+    fn step(&self, place: &Place<P>) -> Option<&Step<K, O>> {
+        let at = self.phases.binary_search_by_key(&place.phase, |phase| phase.kind);
+        self.phases.get(at.ok()?)?.steps.get(place.position as usize)
     }
 
     fn leave_out(&mut self, key: K) -> Need<K> {
@@ -364,7 +412,12 @@ where
     #[must_use]
     pub fn steps_of(&self, key: &K) -> Vec<Need<K>> {
         let steps = self.index.steps(key);
-        let is_of_key = |step: &usize| self.steps.get(*step).is_some_and(|(_, step)| step.key == *key);
+        let is_of_key = |step: &StepId| {
+            let place = self.places.get(step.index());
+            place
+                .and_then(|place| self.step(place))
+                .is_some_and(|step| step.key == *key)
+        };
         let mut needs: Vec<Need<K>> = steps
             .filter(is_of_key)
             .map(|step| Need::Step(BuilderStep(step)))
@@ -383,44 +436,40 @@ where
 
     /// The steps added so far: what each is for, its operation, and the value by which a later step needs it.
     pub fn steps(&self) -> impl Iterator<Item = (&Subject, &O, Need<K>)> {
-        let steps = self.steps.iter().enumerate();
-        steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
+        let places = self.places.iter().enumerate();
+        places.filter_map(|(index, place)| {
+            let step = self.step(place)?;
+            let need = Need::Step(BuilderStep(StepId::at(index)));
+            Some((&step.subject, &step.operation, need))
+        })
     }
 
-    /// Puts the steps in the order of their phases.
+    /// Completes the plan: the needs of its steps become positions in it. No step is copied.
     pub(crate) fn finish(self) -> Built<K, O, P> {
-        let mut order: Vec<usize> = (0..self.steps.len()).collect();
-        order.sort_by_key(|&index| self.steps.get(index).map(|(phase, _)| *phase));
-        let mut position = vec![StepId(0); order.len()];
-        for (new, &old) in order.iter().enumerate() {
-            if let Some(position) = position.get_mut(old) {
-                *position = StepId(new);
-            }
+        let Self {
+            mut phases, places, ..
+        } = self;
+        let mut steps = 0;
+        let mut first: Vec<(P, usize)> = Vec::with_capacity(phases.len());
+        for phase in &phases {
+            first.push((phase.kind, steps));
+            steps += phase.steps.len();
         }
-        let mut steps: Vec<Option<(P, Step<K, O>)>> = self.steps.into_iter().map(Some).collect();
-        let mut plan = Plan::default();
-        for old in order {
-            let Some((kind, mut step)) = steps.get_mut(old).and_then(Option::take) else {
-                continue;
-            };
-            for need in step.needs.iter_mut().chain(&mut step.needs_any) {
-                if let Some(position) = position.get(need.0) {
-                    *need = *position;
+        let in_plan = |step: StepId| {
+            let place = places.get(step.index())?;
+            let at = first.binary_search_by_key(&place.phase, |(kind, _)| *kind).ok()?;
+            let (_, before) = first.get(at)?;
+            Some(StepId::at(before + place.position as usize))
+        };
+        for step in phases.iter_mut().flat_map(|phase| &mut phase.steps) {
+            for needs in [&mut step.needs, &mut step.needs_any] {
+                for need in needs.iter_mut() {
+                    *need = in_plan(*need).unwrap_or(*need);
                 }
-            }
-            step.needs.sort_unstable();
-            step.needs.dedup();
-            step.needs_any.sort_unstable();
-            step.needs_any.dedup();
-            plan.steps += 1;
-            match plan.phases.last_mut() {
-                Some(phase) if phase.kind == kind => phase.steps.push(step),
-                _ => plan.phases.push(Phase {
-                    kind,
-                    steps: vec![step],
-                }),
+                needs.sort_unstable();
             }
         }
+        let plan = Plan { phases, steps };
         Built {
             plan,
             waiting: self.waiting,

@@ -5,10 +5,14 @@ use std::fmt;
 
 use crate::plan::{Plan, StepId, Subject};
 
-/// The outcome of each step of a plan, in the plan's order.
+/// The outcome of each step of a plan, in the plan's order. Its memory depends on the number of steps that were not done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report<E> {
-    outcomes: Vec<Outcome<E>>,
+    /// The number of steps.
+    steps: usize,
+    /// The outcomes of those that were not done.
+    others: BTreeMap<StepId, Outcome<E>>,
+    counts: Counts,
 }
 
 /// The outcome of a step.
@@ -26,30 +30,62 @@ pub enum Outcome<E> {
     },
 }
 
+impl<E> Default for Report<E> {
+    fn default() -> Self {
+        Self {
+            steps: 0,
+            others: BTreeMap::new(),
+            counts: Counts::default(),
+        }
+    }
+}
+
 impl<E> Report<E> {
-    pub(crate) fn new(outcomes: Vec<Outcome<E>>) -> Self {
-        Self { outcomes }
+    /// Adds the outcome of the next step.
+    pub(crate) fn push(&mut self, outcome: Outcome<E>) {
+        self.counts = self.counts.with(&outcome);
+        if !matches!(outcome, Outcome::Done) {
+            self.others.insert(StepId::at(self.steps), outcome);
+        }
+        self.steps += 1;
+    }
+
+    /// Replaces the outcome of a step that counted as done.
+    pub(crate) fn replace(&mut self, step: StepId, outcome: Outcome<E>) {
+        if !matches!(outcome, Outcome::Done) {
+            self.counts.done = self.counts.done.saturating_sub(1);
+            self.counts = self.counts.with(&outcome);
+            self.others.insert(step, outcome);
+        }
     }
 
     /// The outcomes, one for each step of the plan.
     #[must_use]
-    pub fn outcomes(&self) -> &[Outcome<E>] {
-        &self.outcomes
+    pub fn outcomes(&self) -> impl ExactSizeIterator<Item = &Outcome<E>> {
+        let mut others = self.others.iter().peekable();
+        (0..self.steps).map(move |index| {
+            let other = others.next_if(|(step, _)| step.index() == index);
+            other.map_or(&Outcome::Done, |(_, outcome)| outcome)
+        })
+    }
+
+    /// The outcome of a step; `None` if the plan has no such step.
+    #[must_use]
+    pub fn outcome(&self, step: StepId) -> Option<&Outcome<E>> {
+        let outcome = self.others.get(&step);
+        (step.index() < self.steps).then(|| outcome.unwrap_or(&Outcome::Done))
     }
 
     /// Whether every step was done.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.outcomes
-            .iter()
-            .all(|outcome| matches!(outcome, Outcome::Done))
+        self.others.is_empty()
     }
 
     /// The steps that were tried and failed.
     pub fn failures(&self) -> impl Iterator<Item = (StepId, &E)> {
-        let outcomes = self.outcomes.iter().enumerate();
-        outcomes.filter_map(|(index, outcome)| match outcome {
-            Outcome::Failed(error) => Some((StepId::at(index), error)),
+        self.others.iter().filter_map(|(step, outcome)| match outcome {
+            Outcome::Failed(error) => Some((*step, error)),
             Outcome::Done | Outcome::Skipped { .. } => None,
         })
     }
@@ -57,14 +93,14 @@ impl<E> Report<E> {
     /// The number of steps by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.outcomes.iter().fold(Counts::default(), Counts::with)
+        self.counts
     }
 
     /// The number of steps by what they are for and by outcome.
     #[must_use]
     pub fn by_subject<K, O, P>(&self, plan: &Plan<K, O, P>) -> BTreeMap<Subject, Counts> {
         let mut subjects: BTreeMap<Subject, Counts> = BTreeMap::new();
-        for ((_, step), outcome) in plan.steps().zip(&self.outcomes) {
+        for ((_, step), outcome) in plan.steps().zip(self.outcomes()) {
             match subjects.get_mut(&step.subject) {
                 Some(counts) => *counts = counts.with(outcome),
                 None => _ = subjects.insert(step.subject.clone(), Counts::default().with(outcome)),
@@ -76,7 +112,7 @@ impl<E> Report<E> {
     /// The failed step because of which a step was skipped.
     pub(crate) fn root(&self, mut step: StepId) -> StepId {
         // A dependency always precedes what depends on it.
-        while let Some(Outcome::Skipped { dependency }) = self.outcomes.get(step.index()) {
+        while let Some(Outcome::Skipped { dependency }) = self.outcome(step) {
             step = *dependency;
         }
         step
@@ -120,5 +156,48 @@ impl fmt::Display for Counts {
             "{} done, {} failed, {} skipped",
             self.done, self.failed, self.skipped
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_has_an_outcome_for_each_step_and_keeps_those_that_were_not_done() {
+        let mut report: Report<&str> = Report::default();
+        let skipped = || Outcome::Skipped {
+            dependency: StepId::at(1),
+        };
+        report.push(Outcome::Done);
+        report.push(Outcome::Done);
+        report.push(skipped());
+        report.push(Outcome::Done);
+        assert!(!report.is_success());
+        report.replace(StepId::at(0), Outcome::Done);
+        report.replace(StepId::at(1), Outcome::Failed("refused"));
+        let outcomes: Vec<Outcome<&str>> = report.outcomes().cloned().collect();
+        let expected = [
+            Outcome::Done,
+            Outcome::Failed("refused"),
+            skipped(),
+            Outcome::Done,
+        ];
+        assert_eq!(outcomes, expected);
+        for (index, outcome) in expected.iter().enumerate() {
+            assert_eq!(report.outcome(StepId::at(index)), Some(outcome));
+        }
+        assert_eq!(report.outcome(StepId::at(4)), None);
+        assert_eq!(
+            report.failures().collect::<Vec<_>>(),
+            [(StepId::at(1), &"refused")]
+        );
+        assert_eq!(report.root(StepId::at(2)), StepId::at(1));
+        let counts = Counts {
+            done: 2,
+            failed: 1,
+            skipped: 1,
+        };
+        assert_eq!((report.counts(), report.others.len()), (counts, 2));
     }
 }

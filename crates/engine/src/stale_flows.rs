@@ -163,7 +163,10 @@ mod tests {
         let (x, y) = (address("10.96.0.1:53"), address("10.96.0.2:53"));
         let one = step(|flows, [a, _]| flows.change([x], Some(&service("a")), a)).unwrap();
         assert_eq!(one.operation, "{10.96.0.1:53}");
-        assert_eq!((one.subject, one.needs_any), (service("a"), vec![StepId::at(0)]));
+        assert_eq!(
+            (one.subject, one.needs_any),
+            (service("a"), [StepId::at(0)].into())
+        );
         let both = step(|flows, [a, b]| {
             flows.change([x], Some(&service("a")), a);
             flows.change([y, x], Some(&service("b")), b);
@@ -173,7 +176,7 @@ mod tests {
         assert_eq!(both.subject, Subject::DataPath);
         assert_eq!(
             (both.needs, both.needs_any),
-            (vec![], vec![StepId::at(0), StepId::at(1)])
+            ([].into(), [StepId::at(0), StepId::at(1)].into())
         );
     }
 
@@ -185,12 +188,12 @@ mod tests {
             flows.stale(&[y].into());
         });
         let before = before.unwrap();
-        assert_eq!((before.subject, before.needs_any), (Subject::DataPath, vec![]));
+        assert_eq!((before.subject, before.needs_any), (Subject::DataPath, [].into()));
         let left = step(|flows, [a, _]| {
             flows.change([x], Some(&service("a")), a);
             flows.left_over([x], &service("a"));
         });
         let left = left.unwrap();
-        assert_eq!((left.subject, left.needs_any), (service("a"), vec![]));
+        assert_eq!((left.subject, left.needs_any), (service("a"), [].into()));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
 
 use kernlink_iptables_restore::{
-    Edit, Error as RulesError, Iptables, Joined, Match, Refused, Rule, Table, Target,
+    Edit, EditSource, Error as RulesError, Iptables, Joined, Match, Refused, Rule, Table, Target,
 };
 
 use super::error::Error;
@@ -158,7 +158,7 @@ impl Batch<'_> {
         }
         let has_shape = |part: &usize| {
             let write = inputs.get(*part);
-            write.is_some_and(|write| edits(write).any(|edit| self.shapes.contains(&shape(edit))))
+            write.is_some_and(|write| edits(write).any(|edit| self.shapes.contains(&shape(&edit))))
         };
         let (like, unlike): (Vec<usize>, Vec<usize>) = others.partition(has_shape);
         self.push_front(unlike, &written);
@@ -181,9 +181,7 @@ fn joined<'a>(inputs: &[&'a Write], parts: &[usize], written: &[Table]) -> Optio
     let tables = writes().next()?.order.into_iter();
     for table in tables.filter(|table| !written.contains(table)) {
         for write in writes() {
-            for (_, edits) in write.restore.tables().filter(|(of, _)| *of == table) {
-                joined.push(table, edits);
-            }
+            joined.push_source(table, write);
         }
     }
     (!joined.is_empty()).then_some(joined)
@@ -191,18 +189,17 @@ fn joined<'a>(inputs: &[&'a Write], parts: &[usize], written: &[Table]) -> Optio
 
 fn is_partly_written(inputs: &[&Write], part: usize, written: &[Table]) -> bool {
     inputs.get(part).is_some_and(|write| {
-        let mut tables = write.restore.tables();
-        tables.any(|(table, edits)| !edits.is_empty() && written.contains(&table))
+        let mut tables = write.order.into_iter();
+        tables.any(|table| written.contains(&table) && write.count(table) > 0)
     })
 }
 
-fn edits(write: &Write) -> impl Iterator<Item = &Edit> {
-    write.restore.tables().flat_map(|(_, edits)| edits)
+fn edits(write: &Write) -> impl Iterator<Item = Edit> {
+    write.order.into_iter().flat_map(|table| write.edits(table))
 }
 
 fn has_edit(write: &Write, table: Table, edit: &Edit) -> bool {
-    let mut tables = write.restore.tables();
-    tables.any(|(of, edits)| of == table && edits.contains(edit))
+    write.edits(table).contains(edit)
 }
 
 /// What rules have in common that the same kernel refuses: the kinds of their matches and of their target, and the protocol.

@@ -438,7 +438,9 @@ impl Compiler<'_> {
                 recent: affinity.map(|_| name),
                 has_comments,
             };
-            self.compiled.chains.push((name, PortChain::Endpoint(chain)));
+            self.compiled
+                .chains
+                .push((name, PortChain::Endpoint(Arc::new(chain))));
         }
     }
 

@@ -9,7 +9,7 @@ use kernlink_iptables_restore::{Chain, ChainName, Error, Iptables, Table};
 use kernlink_services::{Family, ServicePortId};
 
 use super::chains::FixedChain;
-use super::rule_key::rule_text;
+use super::rule_key::{RuleText, rule_text};
 use super::state::State;
 
 /// A program is started for each chain that is read.
@@ -20,9 +20,9 @@ const MOST_CHAINS: usize = 32;
 pub struct PortRules {
     family: Family,
     /// In table `nat`, with their rules.
-    chains: Vec<(ChainName, Vec<Box<str>>)>,
+    chains: Vec<(ChainName, Vec<RuleText>)>,
     /// Its rules in chains that all Services share.
-    shared: BTreeMap<FixedChain, Vec<Box<str>>>,
+    shared: BTreeMap<FixedChain, Vec<RuleText>>,
 }
 
 impl State {
@@ -31,7 +31,7 @@ impl State {
     pub fn port_rules(&self, id: ServicePortId) -> Option<PortRules> {
         let (family, chains, rules) = self.objects_of(id)?;
         let tables = &self.chains[family.index()];
-        let mut shared: BTreeMap<FixedChain, Vec<Box<str>>> = BTreeMap::new();
+        let mut shared: BTreeMap<FixedChain, Vec<RuleText>> = BTreeMap::new();
         for (chain, rule) in rules {
             shared.entry(*chain).or_default().push(rule.clone());
         }
@@ -80,7 +80,7 @@ impl PortRules {
                     continue;
                 }
             };
-            let lines = |rules: &[Box<str>]| {
+            let lines = |rules: &[RuleText]| {
                 let lines: Vec<String> = rules.iter().map(|rule| line(Table::Nat, name, rule)).collect();
                 lines.join("\n")
             };
@@ -102,8 +102,8 @@ impl PortRules {
 }
 
 /// The rules of a chain in their normal form; those that cannot be parsed at their places.
-fn texts(chain: &Chain, family: Family) -> Vec<Box<str>> {
-    let mut rules: Vec<Box<str>> = chain
+fn texts(chain: &Chain, family: Family) -> Vec<RuleText> {
+    let mut rules: Vec<RuleText> = chain
         .rules
         .iter()
         .map(|rule| rule_text(&rule.rule, family))

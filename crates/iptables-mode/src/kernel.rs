@@ -5,7 +5,7 @@ use std::fmt;
 use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
 use kernlink_host::{KernelConntrack, KernelSysctls, Sysctls};
-use kernlink_iptables_restore::{Iptables, Restore, Variant};
+use kernlink_iptables_restore::{EditSource, Iptables, Variant};
 use kernlink_services::Family;
 
 use super::accounting::{Accounting, KernelAccounting};
@@ -74,7 +74,7 @@ impl Kernel {
                 Operation::Write(write) => Some(&**write),
                 _ => None,
             };
-            let more = write.map_or(0, |write| edits_of(&write.restore));
+            let more = write.map_or(0, edits_of);
             let joins = write.is_some_and(|write| {
                 let is_same = |first: &&Write| first.family() == write.family() && first.order == write.order;
                 writes.first().is_none_or(is_same) && self.is_one_input(write.family(), edits + more)
@@ -130,8 +130,8 @@ impl Kernel {
     }
 }
 
-fn edits_of(restore: &Restore) -> usize {
-    restore.tables().map(|(_, edits)| edits.len()).sum()
+fn edits_of(write: &Write) -> usize {
+    write.order.into_iter().map(|table| write.count(table)).sum()
 }
 
 impl fmt::Debug for Kernel {

@@ -8,25 +8,23 @@
 //!
 //! The first rules of a Service are written to table `nat` before `filter`: see `order.rs`.
 
-use kernlink_iptables_restore::{Match, Rule, Ruleset};
+use kernlink_iptables_restore::{Chain, Match, Rule};
 
-use super::chains::{Jump, jumps};
+use super::chains::Jump;
 
-/// The jumps from built-in chains without a condition, where the own jump to the same chain has one, as often as each exists.
-pub(super) fn unconditional_jumps(ruleset: &Ruleset) -> Vec<Jump> {
-    let mut found = Vec::new();
-    for own in jumps().iter().filter(|own| !is_unconditional(&own.rule)) {
-        let chain = ruleset.chain(own.table, &own.chain).into_iter();
-        let rules = chain.flat_map(|chain| chain.rules());
-        let rules = rules.filter(|rule| rule.target == own.rule.target);
-        let leftovers = rules.filter(|rule| is_unconditional(rule) && is_of_kube_proxy(rule));
-        found.extend(leftovers.map(|rule| Jump {
-            table: own.table,
-            chain: own.chain,
-            rule: rule.clone(),
-        }));
+/// The jumps from a built-in chain without a condition, where the own jump to the same chain has one, as often as each exists.
+pub(super) fn unconditional_jumps(own: &Jump, chain: &Chain) -> Vec<Jump> {
+    if is_unconditional(&own.rule) {
+        return Vec::new();
     }
-    found
+    let rules = chain.rules().filter(|rule| rule.target == own.rule.target);
+    let leftovers = rules.filter(|rule| is_unconditional(rule) && is_of_kube_proxy(rule));
+    let leftovers = leftovers.map(|rule| Jump {
+        table: own.table,
+        chain: own.chain,
+        rule: rule.clone(),
+    });
+    leftovers.collect()
 }
 
 fn is_unconditional(rule: &Rule) -> bool {

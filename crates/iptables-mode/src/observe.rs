@@ -9,22 +9,17 @@ use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
 use kernlink_host::flows::{Reading, read_flows};
 use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, processors};
-use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
-use kernlink_netfilter::{
-    read_tables, read_tables_of, unreadable_rules, unreadable_table, unreadable_tables,
-};
+use kernlink_iptables_restore::{Chain, ChainName, ChainReader, Error as RulesError, Iptables, Save, Table};
+use kernlink_netfilter::{unreadable_table, unreadable_tables};
 use kernlink_services::{Event, Family};
 
 use self::recheck::forget_damaged;
 pub(super) use self::recheck::{is_observed, recheck};
 use super::accounting;
-use super::chains::FixedChain;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::observed::{Observed, is_port_chain};
-use super::port_chain::service_of;
-use super::rule_key::rule_text;
+use super::observed::{Observed, ReadTables, is_port_chain, read_observed};
 use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
 
@@ -34,7 +29,10 @@ use super::sysctls::TCP_BE_LIBERAL;
 /// If a table cannot be read.
 pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
     for family in Family::ALL {
-        let saved = match rules.save(&Save::table(family, Table::Nat).lenient()) {
+        let mut finder = PortChainFinder::default();
+        let request = Save::table(family, Table::Nat).lenient();
+        let saved = rules.save_chains(&[request], &mut finder).pop();
+        let saved = match saved.unwrap_or(Err(RulesError::OutcomeMissing)) {
             Ok(saved) => saved,
             // Without the table there is no chain.
             Err(error) if error.is_unsupported() => continue,
@@ -43,11 +41,28 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
         if saved.is_unreadable(Table::Nat) {
             return Err(unreadable_table(&saved, Table::Nat).into());
         }
-        if has_port_chains(&saved) {
+        if finder.has_found {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Looks for chains of ports of Services.
+#[derive(Default)]
+struct PortChainFinder {
+    has_found: bool,
+}
+
+impl ChainReader for PortChainFinder {
+    fn begin(&mut self, _request: &Save, _table: Table) {
+        self.has_found = false;
+    }
+
+    fn chain(&mut self, _request: &Save, _table: Table, name: &ChainName, _chain: Chain) -> Option<Chain> {
+        self.has_found |= is_port_chain(name);
+        None
+    }
 }
 
 /// Reads everything that a plan depends on, except what takes long ([`observe_families`]), and makes all objects dirty.
@@ -75,7 +90,7 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let needs_flows = state.flows.tracked.reading() != Reading::Done;
     let Kernel { rules, conntrack, .. } = kernel;
     let (tables, flows) = join(
-        || read_tables_of(&mut **rules, &families),
+        || read_observed(&mut **rules, &families),
         || needs_flows.then(|| read_flows(&mut **conntrack, |_| true)),
     );
     let recorded = flows.and_then(|flows| state.flows.tracked.record_reading(flows));
@@ -93,9 +108,9 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
 
 /// Whether an earlier process left chains or rules of service ports in a family that is not configured: from now on it is managed, so that they
 /// are removed. Each such family is searched until it could be read once.
-fn has_leftovers(state: &mut State, family: Family, read: &Result<Ruleset, RulesError>) -> bool {
+fn has_leftovers(state: &mut State, family: Family, read: &Result<ReadTables, RulesError>) -> bool {
     let has_any = match read {
-        Ok(ruleset) => has_port_chains(ruleset) || has_service_rules(ruleset, family),
+        Ok(read) => !read.observed.chains.is_empty() || read.observed.has_service_rules(),
         // Without the tables there is no chain.
         Err(error) if error.is_unsupported() => false,
         Err(_) => return false,
@@ -105,20 +120,6 @@ fn has_leftovers(state: &mut State, family: Family, read: &Result<Ruleset, Rules
         state.manage(family);
     }
     has_any
-}
-
-fn has_port_chains(ruleset: &Ruleset) -> bool {
-    let nat = ruleset.table(Table::Nat).into_iter();
-    let mut chains = nat.flat_map(|nat| nat.chains());
-    chains.any(|(name, _)| is_port_chain(name))
-}
-
-/// Whether a chain that all service ports share has a rule of a Service. One without endpoints has no chain.
-fn has_service_rules(ruleset: &Ruleset, family: Family) -> bool {
-    let shared = FixedChain::ALL.into_iter().filter(|chain| chain.is_shared());
-    let chains = shared.filter_map(|chain| ruleset.chain(chain.table(), &chain.name()));
-    let mut rules = chains.flat_map(|chain| chain.rules());
-    rules.any(|rule| service_of(&rule_text(rule, family)).is_some())
 }
 
 /// Reads single objects again. Tables are read as a whole, but only what concerns the keys is recorded: all others stay as they are, so that
@@ -228,19 +229,24 @@ fn unreadable_sysctl(error: &SysctlError) -> Event {
 
 /// Reads the tables of a family.
 pub(super) fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
-    let read = read_tables(&mut *kernel.rules, family);
+    let read = read_one(kernel, family);
     set_rules(state, family, read)
 }
 
+fn read_one(kernel: &mut Kernel, family: Family) -> Result<ReadTables, RulesError> {
+    let read = read_observed(&mut *kernel.rules, &[family]).pop();
+    read.map_or(Err(RulesError::OutcomeMissing), |(_, read)| read)
+}
+
 /// Sets the observed tables of a family. Returns what cannot be read.
-fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError>) -> Vec<Event> {
+fn set_rules(state: &mut State, family: Family, read: Result<ReadTables, RulesError>) -> Vec<Event> {
     let mut events = Vec::new();
     let observed = match read {
-        Ok(ruleset) => {
-            events.extend(unreadable_rules(&ruleset, family));
+        Ok(read) => {
+            events.extend(read.events);
             state.set_unsupported(family, false);
             state.readings.succeed(family);
-            Observed::of(&ruleset, family)
+            read.observed
         }
         Err(error) => {
             events.push(unreadable_tables(&error, family));
@@ -259,10 +265,10 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
 
 /// Reads the chains and rules of these keys.
 fn observe_objects(state: &mut State, kernel: &mut Kernel, family: Family, keys: &[&Key]) -> Vec<Event> {
-    match read_tables(&mut *kernel.rules, family) {
-        Ok(ruleset) => {
-            state.observe_objects(family, &Observed::of(&ruleset, family), keys);
-            unreadable_rules(&ruleset, family)
+    match read_one(kernel, family) {
+        Ok(read) => {
+            state.observe_objects(family, &read.observed, keys);
+            read.events
         }
         // What is recorded stays in use: the chains are declared again, and what is double then is found by the next listing.
         Err(error) => {

@@ -20,7 +20,7 @@ use super::key::Key;
 use super::observed::{ObservedChain, counts};
 use super::operation::{EnsureChain, Operation};
 use super::order::{FILTER_FIRST, Phase};
-use super::rule_key::{RuleKey, rule_text};
+use super::rule_key::{RuleKey, RuleText, rule_text};
 use super::state::State;
 use super::sysctls::ROUTE_LOCALNET;
 use super::touched::Touched;
@@ -196,7 +196,7 @@ fn plan_fixed(state: &State, family: Family, builder: &mut BuilderOf<'_, State>)
                         continue;
                     };
                     rules_and_edits.push((chain.table(), Edit::append(name, rule)));
-                    write.effects.rules.push((chain, key.text.clone(), true));
+                    write.effects.rules.push(key.clone());
                 }
                 let rules = rules
                     .into_iter()
@@ -311,7 +311,7 @@ enum Change {
 
 fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Family) -> Change {
     let name = chain.name();
-    let texts: Vec<Box<str>> = rules.iter().map(|rule| rule_text(rule, family)).collect();
+    let texts: Vec<RuleText> = rules.iter().map(|rule| rule_text(rule, family)).collect();
     if chain == FixedChain::FilterFirewall {
         // The kubelet has rules in this chain too.
         let missing = rules

@@ -19,13 +19,13 @@ use kernlink_services::{ObjectName, Protocol};
 
 use super::chains::FixedChain;
 
-/// The content of a chain of a service port.
+/// The content of a chain of a service port. The desired value and the step that writes it share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PortChain {
     External(Arc<ExternalChain>),
     Firewall(Arc<FirewallChain>),
     Select(Arc<SelectChain>),
-    Endpoint(EndpointChain),
+    Endpoint(Arc<EndpointChain>),
 }
 
 /// What the chains of a service port have in common.

@@ -25,7 +25,7 @@ use super::events::Events;
 use super::key::Key;
 use super::observed::{Observed, ObservedChain, fingerprint};
 use super::port_chain::PortChain;
-use super::rule_key::{Fingerprint, RuleKey, rule_text};
+use super::rule_key::{Fingerprint, RuleKey, RuleText, rule_text};
 use super::totals::Sums;
 use super::touched::Touched;
 
@@ -542,7 +542,7 @@ impl State {
         rule_table.observe_all(rules);
     }
 
-    fn static_texts(&self, chain: FixedChain, family: Family) -> Vec<Box<str>> {
+    fn static_texts(&self, chain: FixedChain, family: Family) -> Vec<RuleText> {
         let rules = self.static_rules(chain, family);
         rules.iter().map(|rule| rule_text(rule, family)).collect()
     }

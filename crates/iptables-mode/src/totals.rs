@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kernlink_iptables_restore::{Edit, Table};
+use kernlink_iptables_restore::Table;
 use kernlink_services::Family;
 
 use super::compile::Compiled;
@@ -110,14 +110,8 @@ impl Sums {
             self.last = sync;
             (self.last_filter_rules, self.last_nat_rules) = (0, 0);
         }
-        for (table, edits) in write.restore.tables() {
-            let adds = |edit: &&Edit| matches!(edit, Edit::Append { .. } | Edit::Insert { .. });
-            let added = edits.iter().filter(adds).count();
-            match table {
-                Table::Filter => self.last_filter_rules += added,
-                _ => self.last_nat_rules += added,
-            }
-        }
+        self.last_filter_rules += write.added_rules(Table::Filter);
+        self.last_nat_rules += write.added_rules(Table::Nat);
     }
 
     /// Counts a write that failed in a sync that did not read the whole kernel.

@@ -1,12 +1,12 @@
 //! The input of a step: the edits for one Service, and their effects.
 
 use kernlink_engine::table::Difference;
-use kernlink_iptables_restore::{ChainName, Edit, Restore, Rule, Table};
+use kernlink_iptables_restore::{ChainName, Edit, Table};
 use kernlink_services::Family;
 
 use super::key::Key;
 use super::observed::fingerprint;
-use super::operation::{Effects, Write};
+use super::operation::{ChainWrite, Effects, RuleWrite, Write};
 use super::order::TableOrder;
 use super::port_chain::PortChain;
 use super::rule_key::{Fingerprint, RuleKey};
@@ -37,8 +37,7 @@ impl Part<'_> {
     /// The input that writes the chains whose content is not the desired one, and the rules, with what it changes. `None` if there is
     /// nothing to write.
     ///
-    /// Chains are declared first, since their rules jump to each other; then they are filled, and the rules that jump to them are added and
-    /// others removed. A table is written as a whole, so chains that nothing jumps to any more may be emptied before these rules are removed.
+    /// A table is written as a whole, so chains that nothing jumps to any more may be emptied before the rules that jump to them are removed.
     pub(super) fn write(
         mut self,
         family: Family,
@@ -46,93 +45,68 @@ impl Part<'_> {
         order: TableOrder,
     ) -> Option<(Write, Vec<Touched>)> {
         self.chains.sort_unstable_by_key(|chain| chain.key);
-        let mut writer = Writer::new(family);
         let mut touched = Vec::with_capacity(self.chains.len() + self.rules.len());
-        let lines = |chain: &DirtyChain<'_>| 1 + chain.desired.map_or(0, PortChain::number_of_rules);
-        let lines: usize = self.chains.iter().map(lines).sum();
-        writer.nat.reserve(lines + self.rules.len());
-        writer.effects.chains.reserve(self.chains.len());
-        let mut filled = Vec::with_capacity(self.chains.len());
+        let mut chains = Vec::with_capacity(self.chains.len());
         for chain in self.chains {
-            let name = *chain.key;
             let rules = chain.desired.map(PortChain::rules);
-            let written = fingerprint(rules.as_deref().unwrap_or_default(), family);
-            if chain.observed == Some(&written) {
+            let fingerprint = fingerprint(rules.as_deref().unwrap_or_default(), family);
+            if chain.observed == Some(&fingerprint) {
                 continue;
             }
-            touched.push(Touched::Chain(name));
-            writer.effects.chains.push((name, Some(written)));
-            writer.edit(Table::Nat, Edit::declare(name));
-            filled.extend(rules.map(|rules| (name, rules)));
-        }
-        for (name, rules) in filled {
-            for rule in rules {
-                writer.edit(Table::Nat, Edit::append(name, rule));
-            }
+            touched.push(Touched::Chain(*chain.key));
+            chains.push(ChainWrite {
+                name: *chain.key,
+                content: chain.desired.cloned(),
+                fingerprint,
+            });
         }
         touched.extend(self.rules.iter().map(|(key, _)| Touched::Rule(key.clone())));
         // Inserted at the top one after the other, so the last one is first.
-        for (key, is_added) in self.rules.into_iter().rev() {
-            let Ok(rule) = key.text.parse::<Rule>() else {
-                continue;
-            };
-            let name = key.chain.name();
-            let edit = if is_added {
-                Edit::insert(name, rule)
-            } else {
-                Edit::delete(name, rule)
-            };
-            writer.edit(key.chain.table(), edit);
-            writer.effects.rules.push((key.chain, key.text, is_added));
-        }
+        let rules = self.rules.into_iter().rev();
+        let rules = rules.map(|(key, is_added)| RuleWrite { key, is_added });
+        let mut writer = Writer::new(family);
+        writer.chains = chains;
+        writer.rules = rules.collect();
         (!touched.is_empty()).then(|| (writer.finish(key, order), touched))
     }
 }
 
 /// Collects edits and their effects.
 pub(super) struct Writer {
-    filter: Vec<Edit>,
-    nat: Vec<Edit>,
     family: Family,
+    edits: Vec<(Table, Edit)>,
+    chains: Vec<ChainWrite>,
+    rules: Vec<RuleWrite>,
     pub(super) effects: Effects,
 }
 
 impl Writer {
     pub(super) fn new(family: Family) -> Self {
         Self {
-            filter: Vec::new(),
-            nat: Vec::new(),
             family,
+            edits: Vec::new(),
+            chains: Vec::new(),
+            rules: Vec::new(),
             effects: Effects::default(),
         }
     }
 
     pub(super) fn edit(&mut self, table: Table, edit: Edit) {
-        match table {
-            Table::Filter => self.filter.push(edit),
-            _ => self.nat.push(edit),
-        }
+        self.edits.push((table, edit));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.filter.is_empty() && self.nat.is_empty()
+        self.edits.is_empty()
     }
 
-    pub(super) fn finish(mut self, key: Key, order: TableOrder) -> Write {
-        let mut restore = Restore::new(self.family);
-        for table in order {
-            let edits = std::mem::take(match table {
-                Table::Filter => &mut self.filter,
-                _ => &mut self.nat,
-            });
-            if !edits.is_empty() {
-                *restore.table_mut(table) = edits;
-            }
-        }
+    pub(super) fn finish(self, key: Key, order: TableOrder) -> Write {
         Write {
-            restore,
+            family: self.family,
             key,
             order,
+            edits: self.edits,
+            chains: self.chains,
+            rules: self.rules,
             effects: self.effects,
         }
     }

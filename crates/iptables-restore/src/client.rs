@@ -22,6 +22,7 @@ pub use self::refusal_search::RefusalSearch;
 use self::restore::Mode;
 use crate::apply::apply;
 use crate::chain::ChainName;
+use crate::chain_reader::ChainReader;
 use crate::desired::Jump;
 use crate::error::Error;
 use crate::joined::Joined;
@@ -37,8 +38,9 @@ use crate::variant::{Variant, Version};
 /// The tables of one network namespace: the kernel's ([`Client`]), or an in-memory `Fake` (feature `fake`).
 ///
 /// An implementation needs two methods: [`execute`](Self::execute) and [`save`](Self::save). A wrapper of a [`Client`] should
-/// forward [`test`](Self::test), [`save_all`](Self::save_all) and [`restore_joined`](Self::restore_joined) too: the provided methods do not start
-/// `iptables-restore`, start one `iptables-save` after the other, and copy all edits. [`Error::custom`] is for errors that
+/// forward [`test`](Self::test), [`save_all`](Self::save_all), [`save_chains`](Self::save_chains) and
+/// [`restore_joined`](Self::restore_joined) too: the provided methods do not start `iptables-restore`, start one `iptables-save` after the
+/// other, have whole tables in memory, and copy all edits. [`Error::custom`] is for errors that
 /// come neither from the tools nor from the kernel.
 ///
 /// ```
@@ -85,6 +87,20 @@ pub trait Iptables: Send {
     /// runs the tools at the same time.
     fn save_all(&mut self, requests: &[Save]) -> Vec<Result<Ruleset, Error>> {
         requests.iter().map(|request| self.save(request)).collect()
+    }
+
+    /// As [`save_all`](Self::save_all), but each chain is passed to a reader as soon as all of it was read, and the results contain only what
+    /// the reader returns. The provided method passes the chains of whole tables; [`Client`] has one chain in memory at a time if all
+    /// requests are [lenient](Save::lenient).
+    fn save_chains(
+        &mut self,
+        requests: &[Save],
+        reader: &mut dyn ChainReader,
+    ) -> Vec<Result<Ruleset, Error>> {
+        let saved = self.save_all(requests).into_iter().zip(requests);
+        saved
+            .map(|(saved, request)| saved.map(|saved| saved.pass(request, reader)))
+            .collect()
     }
 
     /// Checks an input without changing anything. `iptables-restore --test`.
@@ -322,6 +338,20 @@ impl Iptables for Client {
         let answers = requests.iter().zip(outputs);
         answers
             .map(|(request, output)| self.read_save(request, output))
+            .collect()
+    }
+
+    fn save_chains(
+        &mut self,
+        requests: &[Save],
+        reader: &mut dyn ChainReader,
+    ) -> Vec<Result<Ruleset, Error>> {
+        if requests.iter().all(|request| request.lenient) {
+            return self.run_save_chains(requests, reader);
+        }
+        let saved = self.save_all(requests).into_iter().zip(requests);
+        saved
+            .map(|(saved, request)| saved.map(|saved| saved.pass(request, reader)))
             .collect()
     }
 

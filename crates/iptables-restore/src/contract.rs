@@ -6,6 +6,7 @@ use kernlink_base::Family;
 use kernlink_base::contract::{Check, Failures};
 
 use crate::chain::ChainName;
+use crate::chain_reader::ChainReader;
 use crate::client::Iptables;
 use crate::desired::{Desired, Jump, Position};
 use crate::diff::diff;
@@ -14,7 +15,7 @@ use crate::operation::Operation;
 use crate::ownership::Ownership;
 use crate::restore::{Edit, Restore, RestoreMode};
 use crate::rule::Rule;
-use crate::ruleset::Ruleset;
+use crate::ruleset::{Chain, Ruleset};
 use crate::save::Save;
 use crate::table::{Counters, Policy, Table};
 
@@ -55,6 +56,7 @@ const CHECKS: &[Check<dyn Iptables>] = in_both_families!(
     rules_are_added_and_deleted_at_their_position,
     a_refused_rule_is_reported_and_its_table_is_unchanged,
     tables_before_the_refused_one_stay_changed,
+    chains_are_passed_to_a_reader_with_their_rules,
     missing_chains_and_rules_are_not_found,
     a_jump_to_a_missing_chain_is_refused,
     a_chain_in_use_is_not_deleted,
@@ -356,6 +358,54 @@ fn counters_are_set_and_read(iptables: &mut dyn Iptables, family: Family) {
     assert!(lost || read == stored, "{read:?}");
     let saved = ok(iptables.save(&Save::table(family, Table::Filter)));
     assert_eq!(counters(saved), [None, None]);
+}
+
+/// Receives all chains, and keeps those that are built in.
+struct Received(Vec<(Table, ChainName, Chain)>);
+
+impl ChainReader for Received {
+    fn begin(&mut self, _request: &Save, table: Table) {
+        self.0.retain(|(of, ..)| *of != table);
+    }
+
+    fn chain(&mut self, _request: &Save, table: Table, name: &ChainName, chain: Chain) -> Option<Chain> {
+        self.0.push((table, *name, chain.clone()));
+        table.is_builtin(name).then_some(chain)
+    }
+}
+
+fn chains_are_passed_to_a_reader_with_their_rules(iptables: &mut dyn Iptables, family: Family) {
+    let restore = Restore::new(family)
+        .with(Table::Filter, Edit::declare(chain("KL-A")))
+        .with(Table::Filter, Edit::declare(chain("KL-B")))
+        .with(Table::Filter, Edit::append(chain("KL-A"), rule("-p tcp -j KL-B")))
+        .with(Table::Filter, Edit::append(chain("KL-A"), rule("-j DROP")))
+        .with(Table::Filter, Edit::append(chain("INPUT"), rule("-j KL-A")))
+        .with(Table::Nat, Edit::declare(chain("KL-A")));
+    ok(iptables.restore(&restore));
+    let requests = [Table::Filter, Table::Nat].map(|table| Save::table(family, table).lenient());
+    let mut received = Received(Vec::new());
+    let mut passed = iptables.save_chains(&requests, &mut received).into_iter();
+    for request in &requests {
+        let whole = ok(iptables.save(request));
+        let passed = ok(passed.next().unwrap_or(Err(Error::OutcomeMissing)));
+        for (table, rules) in whole.tables() {
+            let of_table = received.0.iter().filter(|(of, ..)| *of == table);
+            let mut of_table: Vec<_> = of_table.map(|(_, name, chain)| (name, chain)).collect();
+            let mut all: Vec<_> = rules.chains().collect();
+            of_table.sort_by_key(|(name, _)| **name);
+            all.sort_by_key(|(name, _)| **name);
+            assert_eq!(of_table, all);
+            all.retain(|(name, _)| table.is_builtin(name));
+            let mut kept: Vec<_> = passed
+                .table(table)
+                .into_iter()
+                .flat_map(|rules| rules.chains())
+                .collect();
+            kept.sort_by_key(|(name, _)| **name);
+            assert_eq!(kept, all);
+        }
+    }
 }
 
 fn policies_are_set(iptables: &mut dyn Iptables, family: Family) {

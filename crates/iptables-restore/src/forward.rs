@@ -3,6 +3,7 @@
 use kernlink_base::Family;
 
 use crate::chain::ChainName;
+use crate::chain_reader::ChainReader;
 use crate::client::Iptables;
 use crate::desired::Jump;
 use crate::error::Error;
@@ -28,6 +29,14 @@ macro_rules! forward {
 
             fn save_all(&mut self, requests: &[Save]) -> Vec<Result<Ruleset, Error>> {
                 (**self).save_all(requests)
+            }
+
+            fn save_chains(
+                &mut self,
+                requests: &[Save],
+                reader: &mut dyn ChainReader,
+            ) -> Vec<Result<Ruleset, Error>> {
+                (**self).save_chains(requests, reader)
             }
 
             fn test(&mut self, restore: &Restore) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 mod apply;
 mod argument;
 mod chain;
+mod chain_reader;
 mod client;
 mod condition;
 #[cfg(feature = "fake")]
@@ -40,6 +41,7 @@ pub use kernlink_base::Family;
 
 pub use argument::Argument;
 pub use chain::ChainName;
+pub use chain_reader::ChainReader;
 pub use client::{Client, Iptables, RefusalSearch};
 pub use condition::Condition;
 pub use desired::{Desired, Jump, Position};
@@ -47,7 +49,7 @@ pub use diff::{diff, diff_operations};
 pub use error::{Cause, Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
-pub use joined::Joined;
+pub use joined::{EditSource, Joined};
 pub use matches::Match;
 pub use names::Names;
 pub use network::{InterfacePattern, Mask, Network, PortRange};

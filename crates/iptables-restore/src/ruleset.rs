@@ -170,6 +170,32 @@ impl TableRules {
         self.chains.entry(name).or_default()
     }
 
+    /// Passes all chains, in order, and keeps what is returned.
+    pub(crate) fn pass(&mut self, mut take: impl FnMut(&ChainName, Chain) -> Option<Chain>) {
+        let chains = std::mem::take(&mut self.chains).into_iter();
+        self.chains = chains
+            .filter_map(|(name, chain)| take(&name, chain).map(|kept| (name, kept)))
+            .collect();
+    }
+
+    pub(crate) fn index_of(&self, name: &ChainName) -> Option<usize> {
+        self.chains.get_index_of(name)
+    }
+
+    pub(crate) fn chain_at(&mut self, index: usize) -> Option<(&ChainName, &mut Chain)> {
+        self.chains.get_index_mut(index)
+    }
+
+    /// Removes the chains for whose index `keep` is false.
+    pub(crate) fn retain_at(&mut self, keep: impl Fn(usize) -> bool) {
+        let mut index = 0;
+        self.chains.retain(|_, _| {
+            index += 1;
+            keep(index - 1)
+        });
+        self.chains.shrink_to_fit();
+    }
+
     /// The chain, if the table contains it. It is first looked up at index `hint`, which is set to its index.
     pub(crate) fn chain_mut_with_hint(&mut self, name: &ChainName, hint: &mut usize) -> Option<&mut Chain> {
         if self

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,6 +64,22 @@ pub trait Runner: Send {
             .into_iter()
             .map(|invocation| self.run(invocation))
             .collect()
+    }
+
+    /// As [`run_all`](Self::run_all), but passes what the tools write to standard output to `output` as it arrives, with the position of the
+    /// invocation. [`Completion::stdout`] is empty. The provided method passes all of it after the tools have exited.
+    fn run_all_streamed(
+        &mut self,
+        invocations: Vec<Invocation>,
+        output: &mut dyn FnMut(usize, &[u8]),
+    ) -> Vec<Result<Completion, Error>> {
+        let mut completions = self.run_all(invocations);
+        for (index, completion) in completions.iter_mut().enumerate() {
+            if let Ok(completion) = completion {
+                output(index, &std::mem::take(&mut completion.stdout));
+            }
+        }
+        completions
     }
 
     /// Takes the xtables lock, waiting up to `wait`. It is released when the returned value is dropped. Used for `iptables-restore`
@@ -196,15 +212,39 @@ pub fn end_tools() {
 
 impl Runner for LocalRunner {
     fn run(&mut self, invocation: Invocation) -> Result<Completion, Error> {
-        Running::start(self, invocation)?.finish()
+        Running::start(self, invocation, None)?.finish()
     }
 
     /// Runs all of them at the same time.
     fn run_all(&mut self, invocations: Vec<Invocation>) -> Vec<Result<Completion, Error>> {
         let started: Vec<_> = invocations
             .into_iter()
-            .map(|invocation| Running::start(self, invocation))
+            .map(|invocation| Running::start(self, invocation, None))
             .collect();
+        started
+            .into_iter()
+            .map(|running| running.and_then(Running::finish))
+            .collect()
+    }
+
+    fn run_all_streamed(
+        &mut self,
+        invocations: Vec<Invocation>,
+        output: &mut dyn FnMut(usize, &[u8]),
+    ) -> Vec<Result<Completion, Error>> {
+        let (sender, parts) = sync_channel(WAITING_PARTS);
+        let started = invocations.into_iter().enumerate();
+        let started: Vec<_> = started
+            .map(|(index, invocation)| Running::start(self, invocation, Some((index, sender.clone()))))
+            .collect();
+        drop(sender);
+        let deadlines = started.iter().flatten().map(|running| running.deadline);
+        let deadline = deadlines.max().unwrap_or_else(Instant::now);
+        // After the deadline, `finish` returns the error.
+        while let Ok((index, part)) = parts.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            output(index, &part);
+        }
+        drop(parts);
         started
             .into_iter()
             .map(|running| running.and_then(Running::finish))
@@ -231,7 +271,12 @@ struct Running {
 }
 
 impl Running {
-    fn start(runner: &LocalRunner, invocation: Invocation) -> Result<Self, Error> {
+    /// With `parts`, standard output is sent there as it arrives.
+    fn start(
+        runner: &LocalRunner,
+        invocation: Invocation,
+        parts: Option<(usize, SyncSender<Part>)>,
+    ) -> Result<Self, Error> {
         let deadline = Instant::now() + invocation.timeout;
         // Locked until the group is recorded: a tool is recorded or not started when the tools are ended.
         let mut tools = tools();
@@ -249,7 +294,12 @@ impl Running {
         drop(tools);
         let (sender, outputs) = channel();
         if let Some(stdout) = child.stdout.take() {
-            read_in_thread(stdout, Stream::Stdout, invocation.output_limit, sender.clone());
+            match parts {
+                Some((index, parts)) => {
+                    send_in_thread(stdout, index, invocation.output_limit, parts, sender.clone());
+                }
+                None => read_in_thread(stdout, Stream::Stdout, invocation.output_limit, sender.clone()),
+            }
         }
         if let Some(stderr) = child.stderr.take() {
             read_in_thread(stderr, Stream::Stderr, invocation.output_limit, sender);
@@ -306,6 +356,14 @@ enum Stream {
     Stderr,
 }
 
+/// Bytes of the standard output of the tool with this position.
+type Part = (usize, Vec<u8>);
+
+/// The most bytes of a part.
+const PART_SIZE: usize = 64 << 10;
+/// The number of parts that wait until those before are processed.
+const WAITING_PARTS: usize = 4;
+
 /// Why a tool is killed.
 enum KillReason {
     Timeout,
@@ -327,6 +385,38 @@ fn read_in_thread(
         let complete = (bytes.len() <= limit).then_some(bytes);
         // The receiver is gone if the tool was killed.
         let _ = sender.send((stream, complete));
+    });
+}
+
+/// Reads standard output on another thread and sends it in parts. At the end it sends no more bytes, or `None` if they exceed the limit.
+fn send_in_thread(
+    mut from: impl Read + Send + 'static,
+    index: usize,
+    limit: usize,
+    parts: SyncSender<Part>,
+    sender: Sender<(Stream, Option<Vec<u8>>)>,
+) {
+    thread::spawn(move || {
+        let mut buffer = vec![0; PART_SIZE];
+        let mut total = 0;
+        loop {
+            let read = match from.read(&mut buffer) {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // A failed read is treated as the end of the stream.
+                Err(_) => break,
+            };
+            total += read;
+            if total > limit {
+                let _ = sender.send((Stream::Stdout, None));
+                return;
+            }
+            let part = buffer.get(..read).unwrap_or_default();
+            if part.is_empty() || parts.send((index, part.to_vec())).is_err() {
+                break;
+            }
+        }
+        let _ = sender.send((Stream::Stdout, Some(Vec::new())));
     });
 }
 
@@ -471,6 +561,45 @@ mod tests {
         assert_eq!(
             outputs,
             [(b"two\n".to_vec(), Some(0)), (b"one\n".to_vec(), Some(4))]
+        );
+    }
+
+    /// What a tool writes to standard output, in one piece, and how it ends.
+    fn streamed(tool: Invocation) -> (Vec<u8>, Result<Completion, Error>) {
+        let mut bytes = Vec::new();
+        let mut output = |_: usize, part: &[u8]| bytes.extend_from_slice(part);
+        let completion = LocalRunner::new().run_all_streamed(vec![tool], &mut output).pop();
+        (bytes, completion.unwrap())
+    }
+
+    #[test]
+    fn standard_output_is_passed_as_it_arrives() {
+        let mut tool = invocation("head -c 300000 /dev/zero; echo oops >&2; exit 3");
+        tool.output_limit = 300_000;
+        let (bytes, completion) = streamed(tool.clone());
+        let completion = completion.unwrap();
+        assert_eq!((bytes.len(), completion.stdout.len()), (300_000, 0));
+        assert_eq!(
+            (completion.stderr, completion.status),
+            (b"oops\n".to_vec(), Some(3))
+        );
+        tool.output_limit -= 1;
+        let (_, completion) = streamed(tool);
+        assert!(matches!(
+            completion,
+            Err(Error::TooMuchOutput { limit: 299_999, .. })
+        ));
+    }
+
+    #[test]
+    fn a_tool_that_exceeds_the_timeout_while_its_output_is_passed_is_killed() {
+        let mut tool = invocation("echo some; sleep 1000");
+        tool.timeout = Duration::from_millis(50);
+        let (bytes, completion) = streamed(tool);
+        assert!(bytes.is_empty() || bytes == b"some\n");
+        assert!(
+            matches!(completion, Err(Error::TimedOut { .. })),
+            "{completion:?}"
         );
     }
 

@@ -17,6 +17,9 @@ use super::operation::Operation;
 pub use kernlink_host::FakeSysctls;
 pub use kernlink_host::{KernelConntrack, KernelSysctls, Sysctls};
 
+/// The most operations of one call: it has copies of them.
+const MOST_AT_ONCE: usize = 4_096;
+
 /// The kernel APIs of IPVS mode. Each can be replaced by the embedder.
 pub struct Kernel {
     /// Virtual servers and real servers.
@@ -76,10 +79,11 @@ impl Kernel {
         outcome.unwrap_or(Err(Error::OutcomeMissing))
     }
 
-    /// Executes operations in order. Consecutive operations of one API are one call. Returns one outcome for each operation, in order.
+    /// Executes operations in order. Consecutive operations of one API are one call, or a few if they are many. Returns one outcome for each operation, in order.
     pub fn execute_all(&mut self, operations: &[&Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = Vec::with_capacity(operations.len());
-        for run in operations.chunk_by(|a, b| a.api() == b.api()) {
+        let runs = operations.chunk_by(|a, b| a.api() == b.api());
+        for run in runs.flat_map(|run| run.chunks(MOST_AT_ONCE)) {
             let first = outcomes.len();
             match run.first() {
                 Some(Operation::Sysctl(_)) => outcomes.extend(convert(self.sysctls.execute(&collect(

@@ -15,8 +15,8 @@ pub use self::local_match::local_match;
 pub use self::removal::{Owned, TableRemoval, plan_removal, removal, removed, write_removal};
 pub use self::rules::{
     Jump, LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, frontend_of_rule, mark_match,
-    masquerade_sources, node_port_of_rule, read_tables, read_tables_of, rules_code, unreadable_rules,
-    unreadable_table, unreadable_tables,
+    masquerade_sources, node_port_of_rule, read_chains_of, read_tables, read_tables_of, rules_code,
+    unreadable_rules, unreadable_table, unreadable_tables,
 };
 #[cfg(feature = "fake")]
 pub use self::shared_rules::SharedRules;

@@ -7,7 +7,8 @@ use kernlink_base::ErrorChain;
 use kernlink_engine::unreadable::{RULES_UNREADABLE, RULES_UNSUPPORTED};
 use kernlink_iptables_restore::matches::{MarkMatch, SetDirection};
 use kernlink_iptables_restore::{
-    ChainName, Error, Iptables, Match, RefusedKind, Rule, Ruleset, Save, SetName, Table, UnreadableLine,
+    ChainName, ChainReader, Error, Iptables, Match, RefusedKind, Rule, Ruleset, Save, SetName, Table,
+    UnreadableLine,
 };
 use kernlink_services::{Event, Family, FrontendKey, Protocol};
 
@@ -87,9 +88,29 @@ pub fn read_tables_of(
     iptables: &mut dyn Iptables,
     families: &[Family],
 ) -> Vec<(Family, Result<Ruleset, Error>)> {
+    by_family(families, iptables.save_all(&requests(families)))
+}
+
+/// As [`read_tables_of`], but each chain is passed to a reader, and the results contain only what the reader returns.
+pub fn read_chains_of(
+    iptables: &mut dyn Iptables,
+    families: &[Family],
+    reader: &mut dyn ChainReader,
+) -> Vec<(Family, Result<Ruleset, Error>)> {
+    by_family(families, iptables.save_chains(&requests(families), reader))
+}
+
+fn requests(families: &[Family]) -> Vec<Save> {
     let tables = |family: &Family| TABLES.map(|table| Save::table(*family, table).lenient());
-    let requests: Vec<Save> = families.iter().flat_map(tables).collect();
-    let mut answers = iptables.save_all(&requests).into_iter();
+    families.iter().flat_map(tables).collect()
+}
+
+/// The answers to the requests for the tables of these families.
+fn by_family(
+    families: &[Family],
+    answers: Vec<Result<Ruleset, Error>>,
+) -> Vec<(Family, Result<Ruleset, Error>)> {
+    let mut answers = answers.into_iter();
     let mut of_family = || {
         let mut rules = Ruleset::new();
         let mut problem = None;

@@ -260,7 +260,8 @@ impl Fixture for IptablesFixture {
         let Operation::Write(write) = operation else {
             return false;
         };
-        let mut edits = write.restore.tables().flat_map(|(_, edits)| edits);
+        let restore = write.restore();
+        let mut edits = restore.tables().flat_map(|(_, edits)| edits);
         edits.all(|edit| matches!(edit, Edit::DeleteChain { .. }))
     }
 

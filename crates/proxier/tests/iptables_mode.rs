@@ -133,7 +133,7 @@ fn changed_chains(synced: &Synced) -> BTreeSet<String> {
         let Operation::Write(write) = &step.operation else {
             panic!("{}", step.operation)
         };
-        for (_, edits) in write.restore.tables() {
+        for (_, edits) in write.restore().tables() {
             chains.extend(edits.iter().map(|edit| edit.chain().to_string()));
         }
     }
@@ -165,15 +165,19 @@ fn a_new_service_does_not_write_the_rules_of_others() {
     proxier.change(SOURCE, Change::Services(ObjectChange::Upsert(service(9))));
     change_endpoints(&mut proxier, 9, &[1]);
     let synced = sync(&mut proxier);
-    let edits: Vec<&Edit> = synced
+    let edits: Vec<Edit> = synced
         .plan
         .steps()
         .flat_map(|(_, step)| match &step.operation {
-            Operation::Write(write) => write.restore.tables().flat_map(|(_, edits)| edits).collect(),
+            Operation::Write(write) => {
+                let restore = write.restore();
+                let edits = restore.tables().flat_map(|(_, edits)| edits);
+                edits.cloned().collect()
+            }
             _ => Vec::new(),
         })
         .collect();
-    let shared: Vec<&&Edit> = edits
+    let shared: Vec<&Edit> = edits
         .iter()
         .filter(|edit| edit.chain().as_str() == "KUBE-SERVICES")
         .collect();

@@ -284,7 +284,7 @@ fn rules_of_the_kubelet_stay_in_a_table_that_cannot_be_read() {
     let flushes = synced.plan.steps().any(|(_, step)| match &step.operation {
         Operation::Write(write) => {
             write.family() == Family::Ipv4
-                && write.restore.tables().any(|(_, edits)| {
+                && write.restore().tables().any(|(_, edits)| {
                     edits.iter().any(|edit| {
                         matches!(edit, Edit::Declare { .. }) && edit.chain().as_str() == "KUBE-FIREWALL"
                     })

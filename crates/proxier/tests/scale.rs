@@ -365,8 +365,8 @@ fn ten_refused_real_servers_are_retried_at_ten_different_times() {
     for _ in 0..30 {
         at = proxier.sync(at).unwrap().next.unwrap();
         let synced = proxier.sync(at).unwrap();
-        let outcomes = synced.report.outcomes();
-        assert!(matches!(outcomes, [Outcome::Failed(_)]), "{synced}");
+        let outcomes: Vec<_> = synced.report.outcomes().collect();
+        assert!(matches!(outcomes[..], [Outcome::Failed(_)]), "{synced}");
         let subjects: Vec<Subject> = synced
             .plan
             .steps()

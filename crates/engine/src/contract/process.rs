@@ -12,6 +12,7 @@ use super::cluster::Cluster;
 use super::random::Random;
 use super::{Fixture, Host, Request};
 use crate::data_path::{DataPath, SyncedOf};
+use crate::plan::StepId;
 use crate::proxier::Proxier;
 use crate::report::Outcome;
 
@@ -147,11 +148,10 @@ impl<'a, F: Fixture> Process<'a, F> {
 
     /// A step is executed if and only if what it needs was done.
     fn check_needs(&self, synced: &SyncedOf<F::DataPath>) {
-        let outcomes = synced.report.outcomes();
-        let is_done = |index: usize| matches!(outcomes.get(index), Some(Outcome::Done));
-        for ((id, step), outcome) in synced.plan.steps().zip(outcomes) {
-            let has_all = step.needs.iter().all(|need| is_done(need.index()));
-            let has_any = step.needs_any.is_empty() || step.needs_any.iter().any(|id| is_done(id.index()));
+        let is_done = |step: &StepId| matches!(synced.report.outcome(*step), Some(Outcome::Done));
+        for ((id, step), outcome) in synced.plan.steps().zip(synced.report.outcomes()) {
+            let has_all = step.needs.iter().all(is_done);
+            let has_any = step.needs_any.is_empty() || step.needs_any.iter().any(is_done);
             let is_skipped = matches!(outcome, Outcome::Skipped { .. });
             assert_eq!(
                 is_skipped,

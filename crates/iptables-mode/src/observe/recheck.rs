@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::key::Key;
 use crate::observed::ObservedChain;
-use crate::rule_key::rule_text;
+use crate::rule_key::{RuleText, rule_text};
 use crate::state::State;
 
 /// Reads objects again and returns those that differ from what is recorded. If the jumps or fixed chains of a family do, all its tables are
@@ -69,7 +69,7 @@ fn lacks_rules(state: &State, kernel: &mut Kernel, family: Family, chain: FixedC
     let Ok(Some(listed)) = listed else {
         return false;
     };
-    let found: HashSet<Box<str>> = listed.rules().map(|rule| rule_text(rule, family)).collect();
+    let found: HashSet<RuleText> = listed.rules().map(|rule| rule_text(rule, family)).collect();
     let written = state.rules[family.index()].iter_observed();
     let mut written = written.map(|(key, ())| key).filter(|key| key.chain == chain);
     !recorded.own.iter().all(|text| found.contains(text)) || written.any(|key| !found.contains(&key.text))
@@ -111,7 +111,7 @@ impl Watched<'_> {
         let Some((chain, recorded)) = self.recorded else {
             return false;
         };
-        let rules: Vec<Box<str>> = found.rules().map(|rule| rule_text(rule, family)).collect();
+        let rules: Vec<RuleText> = found.rules().map(|rule| rule_text(rule, family)).collect();
         if chain == FixedChain::FilterFirewall {
             return !recorded.own.iter().all(|text| rules.contains(text));
         }

@@ -144,7 +144,7 @@ pub(super) fn plan_services(
         let key = Key::Chain(family, name);
         let mut writer = Writer::new(family);
         writer.edit(Table::Nat, Edit::delete_chain(name));
-        writer.effects.chains.push((name, None));
+        writer.effects.deleted.push(name);
         let needs: Vec<Need> = match &subject {
             // The kernel refuses to delete a chain that another one jumps to. So it may be passed to the tool together with the step that
             // ends its use, and is not tried before.

@@ -20,7 +20,7 @@ use crate::chains::FixedChain;
 use crate::compile::{Inputs, compile};
 use crate::key::Key;
 use crate::port_chain::PortChain;
-use crate::rule_key::{RuleKey, rule_text};
+use crate::rule_key::{RuleKey, RuleText, rule_text};
 use crate::totals::PortCounts;
 
 /// Above this number of endpoints of a family, ready or not, its rules of endpoints have no comments, as in kube-proxy.
@@ -39,7 +39,7 @@ pub(super) struct PortObjects {
     pub(super) name: Box<str>,
     pub(super) chains: Box<[ChainName]>,
     /// In kube-proxy's order.
-    pub(super) rules: Box<[(FixedChain, Box<str>)]>,
+    pub(super) rules: Box<[(FixedChain, RuleText)]>,
     endpoints: usize,
     /// The addresses and ports to which clients send UDP packets.
     udp: Box<[SocketAddr]>,
@@ -66,7 +66,7 @@ impl Default for CompiledPort {
 }
 
 /// The chains of a service port, and its rules in shared chains.
-type ObjectsOf<'a> = (Family, &'a [ChainName], &'a [(FixedChain, Box<str>)]);
+type ObjectsOf<'a> = (Family, &'a [ChainName], &'a [(FixedChain, RuleText)]);
 
 impl State {
     /// The objects of a service port. `None` if it does not exist.

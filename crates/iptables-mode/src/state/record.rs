@@ -10,7 +10,7 @@ use crate::extensions;
 use crate::key::Key;
 use crate::observed::ObservedChain;
 use crate::operation::{Operation, Write};
-use crate::rule_key::{RuleKey, rule_text};
+use crate::rule_key::{RuleKey, RuleText, rule_text};
 use crate::sysctls::TCP_BE_LIBERAL;
 
 impl State {
@@ -37,7 +37,7 @@ impl State {
             }
             Operation::EnsureChain(ensure) => {
                 let rules = ensure.rules.iter().map(|rule| rule_text(rule, ensure.family));
-                let own: Vec<Box<str>> = rules.collect();
+                let own: Vec<RuleText> = rules.collect();
                 let written = ObservedChain {
                     rules: own.clone(),
                     own,
@@ -136,11 +136,17 @@ impl State {
             self.fixed[family.index()].jumps.fill(true);
         }
         let (chains, rules) = self.tables(family);
-        for (name, fingerprint) in &effects.chains {
-            chains.observe(*name, *fingerprint);
+        for name in &effects.deleted {
+            chains.observe(*name, None);
         }
-        for (chain, text, is_added) in &effects.rules {
-            rules.observe(RuleKey::new(*chain, text), is_added.then_some(()));
+        for chain in &write.chains {
+            chains.observe(chain.name, Some(chain.fingerprint));
+        }
+        for key in &effects.rules {
+            rules.observe(key.clone(), Some(()));
+        }
+        for rule in &write.rules {
+            rules.observe(rule.key.clone(), rule.is_added.then_some(()));
         }
     }
 }
@@ -160,9 +166,10 @@ fn is_about_counters(write: &Write, error: &Error) -> bool {
     };
     match &**refused {
         Refused::Edit { edit, .. } => has_object(edit),
-        _ => write
-            .restore
-            .tables()
-            .any(|(_, edits)| edits.iter().any(has_object)),
+        _ => {
+            let restore = write.restore();
+            let mut edits = restore.tables().flat_map(|(_, edits)| edits);
+            edits.any(has_object)
+        }
     }
 }

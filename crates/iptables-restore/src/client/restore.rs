@@ -53,7 +53,7 @@ impl Client {
 
     /// Runs `iptables-restore` once with `text` as its input. The edits of `restore` are not used.
     ///
-    /// Its version is not read before: a tool without `--wait` (before 1.6.2) takes the seconds after it for the name of its input file and
+    /// The version is not read before, unless the text is large: a tool without `--wait` (before 1.6.2) takes the seconds after it for the name of its input file and
     /// fails before it changes anything. Only then, and if the tool of a selected variant does not exist under its name, the version is read.
     ///
     /// After a success the text is not copied for that case. If the tool is replaced by an older one, one input fails.
@@ -70,7 +70,8 @@ impl Client {
             }
             return done;
         }
-        if !self.versions.contains_key(&restore.family) {
+        // A large text is not copied: to read the version takes less time than to write it.
+        if !self.versions.contains_key(&restore.family) && text.len() <= MOST_COPIED {
             let done = self.start_restore_with_wait(restore, text.clone(), mode);
             if is_accepted(&done) {
                 self.waiting.insert(restore.family);
@@ -120,6 +121,9 @@ impl Client {
         self.start(&program, arguments, text.into_bytes(), self.wait)
     }
 }
+
+/// The longest text, in bytes, that is copied in case that its tool is too old for `--wait`.
+const MOST_COPIED: usize = 1 << 20;
 
 /// Whether the tool exists, and executed the whole input.
 fn is_accepted(done: &Result<Completion, Error>) -> bool {

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use super::{Client, Iptables, tool_message};
+use crate::chain_reader::ChainReader;
 use crate::error::{Error, Refused};
 use crate::ruleset::Ruleset;
 use crate::runner::{Completion, Invocation};
 use crate::save::Save;
 use crate::table::Table;
 use crate::unreadable::UnreadableLine;
+use crate::wire::parse_lenient::LenientStream;
 
 impl Client {
     /// Reads the output of a tool for a request.
@@ -86,6 +88,53 @@ impl Client {
             }
         }
         outputs
+    }
+
+    /// Runs `iptables-save` for each request, all at the same time, and passes the chains to a reader while they are printed.
+    pub(super) fn run_save_chains(
+        &mut self,
+        requests: &[Save],
+        reader: &mut dyn ChainReader,
+    ) -> Vec<Result<Ruleset, Error>> {
+        let mut outcomes = self.stream_saves(requests, reader);
+        for (request, outcome) in requests.iter().zip(&mut outcomes) {
+            if let Err(error) = outcome
+                && self.has_other_name(request.family, error)
+            {
+                let again = self.stream_saves(std::slice::from_ref(request), reader).pop();
+                *outcome = again.unwrap_or(Err(Error::OutcomeMissing));
+            }
+            if let Err(error) = outcome
+                && error.is_unreadable()
+            {
+                let saved = self.save_table_by_table(request, error.clone());
+                *outcome = saved.map(|saved| saved.pass(request, reader));
+            }
+        }
+        outcomes
+    }
+
+    fn stream_saves(
+        &mut self,
+        requests: &[Save],
+        reader: &mut dyn ChainReader,
+    ) -> Vec<Result<Ruleset, Error>> {
+        let invocations = requests.iter().map(|request| self.save_invocation(request));
+        let invocations = invocations.collect();
+        let mut streams: Vec<LenientStream> = requests.iter().map(|_| LenientStream::new()).collect();
+        let mut push = |index: usize, bytes: &[u8]| {
+            if let (Some(stream), Some(request)) = (streams.get_mut(index), requests.get(index)) {
+                stream.push(bytes, request, reader);
+            }
+        };
+        let mut completions = self.runner.run_all_streamed(invocations, &mut push).into_iter();
+        let answers = requests.iter().zip(streams);
+        let saved = answers.map(|(request, stream)| {
+            let completion = completions.next().unwrap_or(Err(Error::OutcomeMissing))?;
+            self.save_output(request, completion)?;
+            Ok(stream.finish(request, reader))
+        });
+        saved.collect()
     }
 
     fn start_saves(&mut self, requests: &[Save]) -> Vec<Result<Vec<u8>, Error>> {

@@ -2,7 +2,7 @@
 
 pub(crate) mod options;
 mod parse;
-mod parse_lenient;
+pub(crate) mod parse_lenient;
 pub(crate) mod render;
 mod rule;
 pub(crate) mod token;

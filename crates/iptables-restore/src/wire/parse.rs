@@ -51,28 +51,29 @@ fn incompatible_table(comment: &str) -> Option<Table> {
     name.split_once("' is incompatible")?.0.parse().ok()
 }
 
+/// More tokens than most rules have.
+const USUAL_TOKENS: usize = 24;
+
 /// The lines parsed so far.
-pub(crate) struct Reader<'t> {
+pub(crate) struct Reader {
     pub(crate) ruleset: Ruleset,
     /// The table whose COMMIT is still missing.
     pub(crate) table: Option<(Table, TableRules)>,
-    tokens: Vec<Token<'t>>,
     /// Index of the chain of the previous rule: rules are listed chain by chain.
-    chain: usize,
+    pub(crate) chain: usize,
 }
 
-impl<'t> Reader<'t> {
+impl Reader {
     pub(crate) fn new() -> Self {
         Reader {
             ruleset: Ruleset::new(),
             table: None,
-            tokens: Vec::new(),
             chain: 0,
         }
     }
 
     /// Parses one line. The error is the reason.
-    pub(crate) fn line(&mut self, line: &'t str, number: usize) -> Result<(), String> {
+    pub(crate) fn line(&mut self, line: &str, number: usize) -> Result<(), String> {
         let start = line.as_bytes().first();
         match (start, &mut self.table) {
             (None, _) => Ok(()),
@@ -122,7 +123,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn rule(&mut self, line: &'t str) -> Result<(), String> {
+    fn rule(&mut self, line: &str) -> Result<(), String> {
         let (counters, rest) = match line.strip_prefix('[').and_then(|_| line.split_once(' ')) {
             Some((counters, rest)) => (
                 Some(counters.parse::<Counters>().map_err(|error| error.to_string())?),
@@ -133,9 +134,9 @@ impl<'t> Reader<'t> {
         let rest = rest
             .strip_prefix("-A ")
             .ok_or("expected a table, a chain, a rule or COMMIT")?;
-        self.tokens.clear();
-        split(rest, &mut self.tokens)?;
-        let (name, tokens) = self.tokens.split_first().ok_or("rule without a chain")?;
+        let mut tokens: Vec<Token<'_>> = Vec::with_capacity(USUAL_TOKENS);
+        split(rest, &mut tokens)?;
+        let (name, tokens) = tokens.split_first().ok_or("rule without a chain")?;
         let name = ChainName::from_saved(&name.text).map_err(|error| error.to_string())?;
         let rule = Rule::from_tokens(tokens);
         let rules = self.table.as_mut().map(|(_, rules)| rules);
