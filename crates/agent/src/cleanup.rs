@@ -9,7 +9,7 @@ use kernlink_base::ErrorChain;
 use kernlink_proxier::ipvs_mode::{Kernel, cleanup};
 use kernlink_proxier::nftables_mode::hand_back::HandBack;
 use kernlink_proxier::nftables_mode::nftables::Client as Nftables;
-use kernlink_proxier::retire::{Retire, remove_all};
+use kernlink_proxier::retire::{Retire, leftovers, remove_all};
 
 use crate::exit::Exit;
 use crate::lock;
@@ -46,17 +46,8 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
         Ok(modes) => modes,
         Err(exit) => return exit,
     };
-    let mut text = String::new();
-    let mut unknown = Vec::new();
-    for mode in &mut modes {
-        let left = mode.leftovers(Instant::now());
-        text += &left.commands;
-        unknown.extend(left.problems);
-    }
-    // The same table may be read for each mode.
-    let mut reported = BTreeSet::new();
-    unknown.retain(|problem| reported.insert(problem.clone()));
-    print::commands(&text, &unknown)
+    let left = leftovers(&mut modes, Instant::now());
+    print::commands(&left.commands, &left.problems)
 }
 
 /// All modes, to be removed. Fails, after the error was printed, if the kernel APIs of one cannot be opened.

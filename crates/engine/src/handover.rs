@@ -238,7 +238,7 @@ impl Member {
             0
         };
         let events = self.failure_events(retired);
-        if let Some(problem) = &retired.problem {
+        if let Some(problem) = retired.problems.first() {
             let was_present = self.is_present();
             let problem = problem.clone();
             self.presence = Presence::Unknown { was_present, problem };
@@ -259,7 +259,7 @@ impl Member {
         if !self.held.is_empty() {
             next.push(Some(now + HELD_INTERVAL));
         }
-        if retired.problem.is_some() {
+        if !retired.problems.is_empty() {
             next.push(Some(now + READ_INTERVAL));
         }
         self.next = next.into_iter().flatten().min();
@@ -467,6 +467,7 @@ impl Handover {
             }
             let retired = member.mode.retire(&Round {
                 now,
+                has_serving_mode: true,
                 unserved,
                 has_served,
                 kept,
@@ -504,6 +505,7 @@ impl Handover {
                 }
                 let retired = member.mode.retire(&Round {
                     now,
+                    has_serving_mode: true,
                     unserved: &unserved,
                     has_served: true,
                     kept,
@@ -594,7 +596,6 @@ mod tests {
 
     use super::*;
     use crate::data_path::Class;
-    use crate::retire::{Leftovers, Removed};
 
     /// What a mode left, which the test and the mode share.
     #[derive(Debug, Default)]
@@ -701,14 +702,6 @@ mod tests {
             }
             retired.is_gone = retired.steps.is_empty();
             retired
-        }
-
-        fn leftovers(&mut self, _now: Instant) -> Leftovers {
-            Leftovers::default()
-        }
-
-        fn remove(&mut self, _now: Instant) -> Removed {
-            Removed::default()
         }
     }
 
