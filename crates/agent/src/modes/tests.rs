@@ -2,6 +2,7 @@
 
 mod pairs;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -87,7 +88,7 @@ static MODES: [Registered; 4] = [
             "KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1",
         ],
         start: |node, retiring| {
-            let config = settings::<IpvsMode>("ipvs");
+            let config = settings::<IpvsMode>(node, "ipvs");
             any_proxier::proxier::<IpvsMode>(&config, node.ipvs_kernel(), retiring)
         },
         retire: |node| {
@@ -107,7 +108,7 @@ static MODES: [Registered; 4] = [
         ],
         written_for_ingress: &["KUBE-SERVICES -d 203.0.113.1", "KUBE-FW-"],
         start: |node, retiring| {
-            let config = settings::<IptablesMode>("iptables");
+            let config = settings::<IptablesMode>(node, "iptables");
             any_proxier::proxier::<IptablesMode>(&config, node.iptables_kernel(), retiring)
         },
         retire: |node| Box::new(iptables_mode::retire::Retiring::new(Box::new(node.rules.clone()))),
@@ -120,7 +121,7 @@ static MODES: [Registered; 4] = [
         written_for: &[],
         written_for_ingress: &[],
         start: |node, retiring| {
-            let config = settings::<NftablesMode>("nftables");
+            let config = settings::<NftablesMode>(node, "nftables");
             any_proxier::proxier::<NftablesMode>(&config, node.nftables_kernel(), retiring)
         },
         retire: |node| {
@@ -141,7 +142,7 @@ static MODES: [Registered; 4] = [
         ],
         written_for_ingress: &["KUBE-PORTALS-CONTAINER -d 203.0.113.1"],
         start: |node, retiring| {
-            let config = settings::<UserspaceMode>("userspace");
+            let config = settings::<UserspaceMode>(node, "userspace");
             any_proxier::proxier::<UserspaceMode>(&config, node.userspace_kernel(), retiring)
         },
         retire: |node| Box::new(userspace::retire::Retiring::new(Box::new(node.rules.clone()))),
@@ -440,6 +441,8 @@ struct Node {
     tables: Shared<FakeNftables>,
     sockets: FakeSockets,
     sysctls: NodeSysctls,
+    /// Those of which Services are served.
+    families: BTreeSet<Family>,
     process: RunningProcess,
 }
 
@@ -454,6 +457,7 @@ impl Node {
             tables: Shared::of(&process),
             sockets: FakeSockets::default(),
             sysctls: NodeSysctls::default(),
+            families: [Family::Ipv4].into(),
             process,
         };
         let address = LinkAddress::host(IpAddr::from([192, 0, 2, 10])).unwrap();
@@ -609,8 +613,8 @@ impl Node {
     }
 }
 
-/// The configuration of a data path.
-fn settings<M: Served>(mode: &str) -> M::Config {
+/// The configuration of a data path, with the families of the node.
+fn settings<M: Served>(node: &Node, mode: &str) -> M::Config {
     struct Get;
     impl Task for Get {
         type Output = Box<dyn std::any::Any>;
@@ -619,7 +623,9 @@ fn settings<M: Served>(mode: &str) -> M::Config {
             Box::new(M::of_settings(settings).clone())
         }
     }
-    *run(&config(mode), Get).downcast::<M::Config>().unwrap()
+    let mut config = config(mode);
+    config.services_mut().families.clone_from(&node.families);
+    *run(&config, Get).downcast::<M::Config>().unwrap()
 }
 
 fn config(mode: &str) -> Config {

@@ -1,10 +1,10 @@
 //! The change of the mode for every ordered pair of modes, on a node with the Services that every cluster has: what both modes serve is served
 //! after every operation, a Service that the next mode cannot program included, connections stay, and at the end nothing is left.
 
+mod kube_proxy;
 #[path = "../../../../proxier/tests/support/tracer.rs"]
 mod tracer;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
