@@ -113,6 +113,33 @@ impl Retiring {
         Ok(true)
     }
 
+    /// Whether a virtual server exists that is owned.
+    fn has_owned_servers(&mut self) -> Result<bool, Error> {
+        if self.left.is_none() && self.kernel.is_none() {
+            // Without IPVS there is no virtual server, and to open it would load it.
+            let is_loaded = KernelSysctls::open()?.read("net.ipv4.vs.conntrack")?.is_some();
+            if !is_loaded {
+                return Ok(false);
+            }
+            self.kernel = Some(Kernel::open()?);
+        }
+        let left = self.left.as_mut().map(|left| &mut left.kernel);
+        let Some(kernel) = left.or(self.kernel.as_mut()) else {
+            return Ok(false);
+        };
+        if kernel.ipvs.list_virtual_servers()?.is_empty() {
+            return Ok(false);
+        }
+        let mut state = State::new(&self.config);
+        state.retire_at_once();
+        state.observe(kernel)?;
+        match state.readings.error.take() {
+            // It is not known which ones are owned.
+            Some(error) if !Family::ALL.iter().all(|family| state.is_ownership_known(*family)) => Err(error),
+            _ => Ok(state.servers.iter_observed().any(|(_, server)| server.is_owned)),
+        }
+    }
+
     /// Removes everything, on a node without a serving mode. Without the link too: a removal that was interrupted may have left the rest.
     fn remove_all(&mut self, round: &Round<'_>) -> Retired {
         let mut retired = Retired::default();
@@ -198,21 +225,8 @@ impl Retire for Retiring {
     }
 
     fn is_serving(&mut self) -> Result<bool, String> {
-        let text = |error: Error| ErrorChain(&error).to_string();
-        if self.kernel.is_none() {
-            // Without it there is no virtual server, and to open it would load it.
-            let mut sysctls = KernelSysctls::open().map_err(|error| text(error.into()))?;
-            let is_loaded = sysctls
-                .read("net.ipv4.vs.conntrack")
-                .map_err(|error| text(error.into()))?;
-            if is_loaded.is_none() {
-                return Ok(false);
-            }
-        }
-        let mut kernel = self.take_kernel().map_err(text)?;
-        let servers = kernel.ipvs.list_virtual_servers();
-        self.kernel = Some(kernel);
-        Ok(!servers.map_err(|error| text(error.into()))?.is_empty())
+        self.has_owned_servers()
+            .map_err(|error| ErrorChain(&error).to_string())
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) {
