@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
-use kernlink_engine::contract::{self, Calls, Fixture, Host, Random, Request};
-use kernlink_engine::retire::remove_all;
+use kernlink_engine::contract::{self, Calls, Fixture, Host, Random, Request, RetireFixture};
+use kernlink_engine::retire::{Retire, remove_all};
 use kernlink_engine::services::{Change, Config, Kind, ObjectChange, ObjectName, Port, Service, SourceId};
 use kernlink_engine::{DataPath, Proxier};
 
@@ -24,6 +24,7 @@ use crate::example::host::{ExampleFixture, ExampleHost, Kernel};
 use crate::retiring::Retiring;
 
 kernlink_engine::contract_tests!(BalancerFixture::default());
+kernlink_engine::retire_tests!(BalancerFixture::default());
 
 /// The host of the example, on which the balancer runs.
 #[derive(Clone, Debug)]
@@ -74,6 +75,13 @@ impl Fixture for BalancerFixture {
 
     fn host(&self, calls: &Calls) -> BalancerHost {
         BalancerHost(self.0.host(calls))
+    }
+}
+
+impl RetireFixture for BalancerFixture {
+    fn retiring(&self, host: &BalancerHost) -> Box<dyn Retire> {
+        let kernel = host.kernel();
+        Box::new(Retiring { kernel })
     }
 }
 
