@@ -14,7 +14,9 @@ use kernlink_ipset::{Entry, IpSets, Protocol, ProtocolPort};
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{requires, tools};
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Proxier, SetId, cleanup};
+use kernlink_proxier::ipvs_mode::retire::Retiring;
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Proxier, SetId};
+use kernlink_proxier::retire::remove_all;
 use kernlink_proxier::{Change, Family, Kind, ObjectChange, ObjectName, Port, Service, SourceId};
 
 /// The calling thread's sets and tables.
@@ -172,16 +174,18 @@ fn a_set_that_another_program_made_with_other_parameters_is_replaced_while_rules
         proxier.resync();
         let idle = proxier.sync(Instant::now()).unwrap();
         assert!(idle.plan.is_empty(), "{parameters:?}: {}", idle.plan);
-        let (_, _, outcomes) = cleanup::cleanup(&mut without_services(), Instant::now()).unwrap();
-        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        let removed = remove_all(&mut [Box::new(retiring())], Instant::now());
+        assert_eq!(removed.failures, [""; 0], "{parameters:?}");
         assert!(!tools::ipset_save().contains("KUBE-CLUSTER-IP"));
     }
 }
 
-fn without_services() -> Proxier {
-    let mut config = Config::new("node-a");
-    config.services.families = [Family::Ipv4].into();
-    cleanup::without_services(config, kernel()).unwrap()
+fn retiring() -> Retiring {
+    let kernel = kernel();
+    let links = Box::new(kernlink_dummylink::Client::open().unwrap());
+    Retiring::new(Config::new("node-a"), links)
+        .unwrap()
+        .with_kernel(kernel)
 }
 
 #[test]

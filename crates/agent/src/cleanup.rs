@@ -9,7 +9,7 @@ use kernlink_base::ErrorChain;
 use kernlink_proxier::ipvs_mode::{Kernel, cleanup};
 use kernlink_proxier::nftables_mode::hand_back::HandBack;
 use kernlink_proxier::nftables_mode::nftables::Client as Nftables;
-use kernlink_proxier::retire::{Retire, remove_all};
+use kernlink_proxier::retire::{Removed, Retire, leftovers, remove_all};
 
 use crate::exit::Exit;
 use crate::lock;
@@ -17,7 +17,7 @@ use crate::modes::{self, Mode};
 use crate::print;
 use crate::settings::Settings;
 
-/// Removes everything that is owned, of all modes and both families, and prints what could not be removed, and what stays.
+/// Removes everything that is owned, of all modes and both families. Prints what was removed, what could not be removed, and what stays.
 #[must_use]
 pub fn cleanup(settings: &Settings) -> Exit {
     let _lock = match lock::acquire() {
@@ -36,7 +36,28 @@ pub fn cleanup(settings: &Settings) -> Exit {
     for kept in &removed.kept {
         print::text(kept);
     }
-    exit
+    match print::line(&done(&removed)) {
+        Exit::Success => exit,
+        failed => failed,
+    }
+}
+
+/// What was removed, on one line.
+fn done(removed: &Removed) -> String {
+    if removed.done.is_empty() {
+        let known = if removed.failures.is_empty() {
+            ""
+        } else {
+            ", as far as it is known"
+        };
+        return format!("nothing was removed{known}");
+    }
+    let of_mode = |(mode, done): (&&str, &usize)| match done {
+        1 => format!("{mode} (1 command)"),
+        done => format!("{mode} ({done} commands)"),
+    };
+    let modes: Vec<String> = removed.done.iter().map(of_mode).collect();
+    format!("removed what these modes left: {}", modes.join(", "))
 }
 
 /// Prints the commands of [`cleanup()`]. Fails if something could not be read.
@@ -46,17 +67,8 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
         Ok(modes) => modes,
         Err(exit) => return exit,
     };
-    let mut text = String::new();
-    let mut unknown = Vec::new();
-    for mode in &mut modes {
-        let left = mode.leftovers(Instant::now());
-        text += &left.commands;
-        unknown.extend(left.problems);
-    }
-    // The same table may be read for each mode.
-    let mut reported = BTreeSet::new();
-    unknown.retain(|problem| reported.insert(problem.clone()));
-    print::commands(&text, &unknown)
+    let left = leftovers(&mut modes, Instant::now());
+    print::commands(&left.commands, &left.problems)
 }
 
 /// All modes, to be removed. Fails, after the error was printed, if the kernel APIs of one cannot be opened.
@@ -173,4 +185,22 @@ fn report<E: Error + 'static>(errors: &[E], operations: &[impl Display], outcome
         }
     }
     exit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removal_prints_one_line_of_what_it_did() {
+        let mut removed = Removed::default();
+        assert_eq!(done(&removed), "nothing was removed");
+        removed.failures.push("a table cannot be read".to_owned());
+        assert_eq!(done(&removed), "nothing was removed, as far as it is known");
+        removed.done = [("IPVS mode", 34), ("userspace mode", 1)].into();
+        assert_eq!(
+            done(&removed),
+            "removed what these modes left: IPVS mode (34 commands), userspace mode (1 command)"
+        );
+    }
 }

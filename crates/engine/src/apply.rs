@@ -68,7 +68,11 @@ fn execute<M: DataPath>(
                 data_path.record_failure(&step.operation, &error);
                 Outcome::Failed(error)
             }
-            None => Outcome::Failed(M::outcome_missing()),
+            None => {
+                let error = M::outcome_missing();
+                data_path.record_failure(&step.operation, &error);
+                Outcome::Failed(error)
+            }
         };
         report.replace(StepId::at(index), outcome);
     }

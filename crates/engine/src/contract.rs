@@ -13,6 +13,7 @@ mod faults;
 mod listings;
 mod process;
 mod random;
+mod retiring;
 mod syncs;
 
 use std::collections::BTreeSet;
@@ -34,6 +35,12 @@ pub use self::faults::{
 };
 pub use self::listings::{a_failed_reading_removes_nothing, a_torn_listing_is_not_used_as_complete};
 pub use self::random::Random;
+pub use self::retiring::{
+    RetireFixture, a_host_that_it_did_not_serve_has_nothing_of_it,
+    any_change_of_a_removal_may_fail_or_be_the_last,
+    what_is_not_served_yet_stays_and_at_the_end_nothing_is_left,
+    without_a_serving_mode_one_removal_leaves_nothing,
+};
 pub use self::syncs::{
     a_new_process_plans_nothing, a_plan_printed_twice_is_the_same, a_second_sync_plans_nothing,
     changes_in_turn_equal_a_new_node, foreign_objects_are_unchanged,
@@ -185,6 +192,21 @@ macro_rules! contract_tests {
     };
     ($fixture:expr; $($check:ident),* $(,)?) => {
         $crate::contract_tests! { @tests [$fixture] $($check),* }
+    };
+}
+
+/// Makes a test of each check of what a mode leaves: `retire_tests!(fixture())`, where the expression is a
+/// [`RetireFixture`](crate::contract::RetireFixture).
+#[macro_export]
+macro_rules! retire_tests {
+    ($fixture:expr) => {
+        $crate::contract_tests! {
+            @tests [$fixture]
+            a_host_that_it_did_not_serve_has_nothing_of_it,
+            what_is_not_served_yet_stays_and_at_the_end_nothing_is_left,
+            without_a_serving_mode_one_removal_leaves_nothing,
+            any_change_of_a_removal_may_fail_or_be_the_last,
+        }
     };
 }
 

@@ -17,7 +17,7 @@ use crate::class::Class;
 /// left (see [`is_read_again`](Self::is_read_again)), [`compile`](Self::compile) before each plan of the serving mode, and
 /// [`retire`](Self::retire) after it was executed, if a [round is due](crate::handover#when-a-round-is-due). [`is_serving`](Self::is_serving) is
 /// for the embedder.
-/// `--cleanup` calls [`leftovers`](Self::leftovers) or [`remove`](Self::remove) only.
+/// A removal on a node without a serving mode, such as `--cleanup`, calls [`retire`](Self::retire) only: see [`remove_all`] and [`leftovers`].
 pub trait Retire: fmt::Debug + Send {
     /// The name of the mode in events, such as `IPVS mode`.
     fn mode(&self) -> &'static str;
@@ -62,13 +62,10 @@ pub trait Retire: fmt::Debug + Send {
     /// frontend. If a step fails, those that need it are [skipped](RetiredOutcome::Skipped). Reads again before what the serving mode may have
     /// changed since [`read`](Self::read). A frontend that is unserved is not kept if the mode admits a client that its present source ranges
     /// do not admit. What fails or cannot be read does not prevent the rest.
+    ///
+    /// On a node [without a serving mode](Round::has_serving_mode) everything is removed at once: nothing was read before, nothing is retried,
+    /// and no connection is waited for. What stays although it is owned is in [`Retired::kept`].
     fn retire(&mut self, round: &Round<'_>) -> Retired;
-
-    /// What is left, as the commands that remove it on a node that no mode serves. Changes nothing.
-    fn leftovers(&mut self, now: Instant) -> Leftovers;
-
-    /// Removes what is left on a node that no mode serves. What fails or cannot be read does not prevent the rest.
-    fn remove(&mut self, now: Instant) -> Removed;
 }
 
 /// Whether an object stays. A mode whose objects have names that no other mode uses ignores it.
@@ -111,9 +108,12 @@ pub struct Unserved {
 }
 
 /// One round of the removal.
+#[derive(Clone, Copy)]
 pub struct Round<'a> {
     /// The time of the sync.
     pub now: Instant,
+    /// Whether another mode serves the node. Otherwise nothing is unserved, and all objects are removed in one round as far as possible.
+    pub has_serving_mode: bool,
     /// The desired frontends that the serving mode does not serve yet, because operations failed or wait.
     pub unserved: &'a BTreeMap<FrontendKey, Unserved>,
     /// Whether the serving mode serves any frontend.
@@ -124,10 +124,27 @@ pub struct Round<'a> {
     pub executes: bool,
 }
 
+impl Round<'static> {
+    /// A round on a node without a serving mode, whose steps are executed.
+    #[must_use]
+    pub fn without_serving_mode(now: Instant) -> Self {
+        static NONE: BTreeMap<FrontendKey, Unserved> = BTreeMap::new();
+        Self {
+            now,
+            has_serving_mode: false,
+            unserved: &NONE,
+            has_served: true,
+            kept: &|_| false,
+            executes: true,
+        }
+    }
+}
+
 impl fmt::Debug for Round<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Round")
             .field("now", &self.now)
+            .field("has_serving_mode", &self.has_serving_mode)
             .field("unserved", &self.unserved)
             .finish_non_exhaustive()
     }
@@ -141,7 +158,10 @@ pub struct Retired {
     /// The unserved frontends that the mode still serves.
     pub held: BTreeSet<FrontendKey>,
     /// What could not be read, and why: it is not known what is left there.
-    pub problem: Option<String>,
+    pub problems: Vec<String>,
+    /// The objects that stay although they are owned, and why, such as a chain to which a foreign rule jumps. Only for a round
+    /// [without a serving mode](Round::has_serving_mode).
+    pub kept: Vec<String>,
     /// When the next round is due, if it is earlier than that after changes, after steps, and for [held](Self::held) frontends, for which the
     /// hand-over has intervals of its own. Such as when connections are to be read again.
     pub next: Option<Instant>,
@@ -185,7 +205,7 @@ impl RetiredStep {
     }
 }
 
-/// What a mode left.
+/// What modes left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leftovers {
@@ -199,8 +219,8 @@ pub struct Leftovers {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Removed {
-    /// The number of operations that were done.
-    pub done: usize,
+    /// The number of operations that were done, by mode. Modes of which nothing was left are missing.
+    pub done: BTreeMap<&'static str, usize>,
     /// What could not be read or removed, and why.
     pub failures: Vec<String>,
     /// What stays although it is owned, and why.
@@ -209,24 +229,57 @@ pub struct Removed {
 
 /// Removes what these modes left, on a node that no mode serves: a hand-over without a serving mode.
 ///
-/// A mode may find that another one still uses an object that both have. So the modes are asked again as long as anything was removed, in
-/// their order. What the last removal of each could not do is returned.
+/// A mode may find that another one still uses an object that both have. So there are further rounds as long as anything was removed, of each mode
+/// in their order. What the last round of each could not do is returned.
 pub fn remove_all(modes: &mut [Box<dyn Retire>], now: Instant) -> Removed {
     let mut all = Removed::default();
     for _ in 0..=modes.len() {
-        let removed: Vec<Removed> = modes.iter_mut().map(|mode| mode.remove(now)).collect();
-        let done: usize = removed.iter().map(|removed| removed.done).sum();
+        let mut has_done = false;
         (all.failures, all.kept) = (Vec::new(), Vec::new());
-        for removed in removed {
-            extend(&mut all.failures, removed.failures);
-            extend(&mut all.kept, removed.kept);
+        for mode in modes.iter_mut() {
+            let retired = mode.retire(&Round::without_serving_mode(now));
+            extend(&mut all.failures, retired.problems);
+            extend(&mut all.kept, retired.kept);
+            for step in &retired.steps {
+                match &step.outcome {
+                    RetiredOutcome::Done => {
+                        *all.done.entry(mode.mode()).or_default() += 1;
+                        has_done = true;
+                    }
+                    RetiredOutcome::Failed(error) => {
+                        extend(&mut all.failures, vec![format!("{}: {error}", step.summary())]);
+                    }
+                    RetiredOutcome::Planned | RetiredOutcome::Skipped => {}
+                }
+            }
         }
-        all.done += done;
-        if done == 0 {
+        if !has_done {
             break;
         }
     }
     all
+}
+
+/// What these modes left, as the commands with which [`remove_all`] begins. Changes nothing.
+pub fn leftovers(modes: &mut [Box<dyn Retire>], now: Instant) -> Leftovers {
+    let mut left = Leftovers::default();
+    let mut kept = Vec::new();
+    for mode in modes {
+        let retired = mode.retire(&Round {
+            executes: false,
+            ..Round::without_serving_mode(now)
+        });
+        for step in &retired.steps {
+            left.commands.push_str(step.command.trim_end());
+            left.commands.push('\n');
+        }
+        extend(&mut kept, retired.kept);
+        extend(&mut left.problems, retired.problems);
+    }
+    for kept in kept {
+        left.commands += &format!("# {kept}\n");
+    }
+    left
 }
 
 /// The most Services that an event names.
@@ -271,6 +324,7 @@ mod tests {
         objects: Arc<Mutex<Vec<&'static str>>>,
         own: &'static [&'static str],
         used_by: Option<&'static str>,
+        refuses: bool,
     }
 
     impl Retire for Mode {
@@ -286,28 +340,36 @@ mod tests {
             Ok(false)
         }
 
-        fn retire(&mut self, _round: &Round<'_>) -> Retired {
-            Retired::default()
-        }
-
-        fn leftovers(&mut self, _now: Instant) -> Leftovers {
-            Leftovers::default()
-        }
-
-        fn remove(&mut self, _now: Instant) -> Removed {
+        fn retire(&mut self, round: &Round<'_>) -> Retired {
+            assert!(!round.has_serving_mode && round.unserved.is_empty());
             let mut objects: MutexGuard<'_, _> = self.objects.lock().unwrap();
-            let mut removed = Removed {
-                failures: vec!["a table cannot be read".to_owned()],
-                ..Removed::default()
+            let mut retired = Retired {
+                problems: vec!["a table cannot be read".to_owned()],
+                ..Retired::default()
             };
             if self.used_by.is_some_and(|user| objects.contains(&user)) {
-                removed.kept = self.own.iter().map(ToString::to_string).collect();
-                return removed;
+                retired.kept = self.own.iter().map(ToString::to_string).collect();
+                return retired;
             }
-            let before = objects.len();
-            objects.retain(|object| !self.own.contains(object));
-            removed.done = before - objects.len();
-            removed
+            for own in self.own.iter().filter(|own| objects.contains(*own)) {
+                retired.steps.push(RetiredStep {
+                    class: Class {
+                        kind: "object",
+                        family: None,
+                        is_shared: false,
+                    },
+                    command: format!("delete {own}\nand its parts"),
+                    outcome: match (round.executes, self.refuses) {
+                        (false, _) => RetiredOutcome::Planned,
+                        (true, true) => RetiredOutcome::Failed("refused".to_owned()),
+                        (true, false) => RetiredOutcome::Done,
+                    },
+                });
+            }
+            if round.executes && !self.refuses {
+                objects.retain(|object| !self.own.contains(object));
+            }
+            retired
         }
     }
 
@@ -318,6 +380,7 @@ mod tests {
                 objects,
                 own,
                 used_by,
+                refuses: own == ["refused"],
             }) as Box<dyn Retire>
         };
         vec![
@@ -332,7 +395,10 @@ mod tests {
         let objects = Arc::new(Mutex::new(vec!["a", "b", "c", "foreign"]));
         let removed = remove_all(&mut modes(&objects, None), Instant::now());
         assert_eq!(*objects.lock().unwrap(), ["foreign"]);
-        assert_eq!((removed.done, removed.kept), (3, Vec::new()));
+        assert_eq!(
+            (removed.done, removed.kept),
+            (BTreeMap::from([("a mode", 3)]), Vec::new())
+        );
         // Each mode reports it, after each removal.
         assert_eq!(removed.failures, ["a table cannot be read"]);
     }
@@ -354,7 +420,37 @@ mod tests {
         assert_eq!(objects.lock().unwrap().len(), 4);
         assert_eq!(
             (removed.done, removed.kept),
-            (0, vec!["a".into(), "b".into(), "c".into()])
+            (BTreeMap::new(), vec!["a".into(), "b".into(), "c".into()])
         );
+    }
+
+    #[test]
+    fn an_operation_that_is_refused_is_reported_once_with_its_command_and_the_rest_is_removed() {
+        let objects = Arc::new(Mutex::new(vec!["a", "refused"]));
+        let mode = |own: &'static [&'static str]| {
+            Box::new(Mode {
+                objects: Arc::clone(&objects),
+                own,
+                used_by: None,
+                refuses: *own == ["refused"],
+            }) as Box<dyn Retire>
+        };
+        let mut modes = [mode(&["refused"]), mode(&["a"])];
+        let removed = remove_all(&mut modes, Instant::now());
+        assert_eq!(*objects.lock().unwrap(), ["refused"]);
+        assert_eq!(
+            removed.failures,
+            ["a table cannot be read", "delete refused: refused"]
+        );
+        assert_eq!(removed.done, BTreeMap::from([("a mode", 1)]));
+    }
+
+    #[test]
+    fn leftovers_are_the_commands_and_what_stays_and_nothing_is_changed() {
+        let objects = Arc::new(Mutex::new(vec!["a", "b", "c"]));
+        let left = leftovers(&mut modes(&objects, None), Instant::now());
+        assert_eq!(objects.lock().unwrap().len(), 3);
+        assert_eq!(left.commands, "delete c\nand its parts\n# a\n# b\n");
+        assert_eq!(left.problems, ["a table cannot be read"]);
     }
 }

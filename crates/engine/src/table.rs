@@ -209,12 +209,17 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Sets or removes the desired value of a key that one frontend alone needs: it has one reference, and every call replaces it. With `None`
-    /// the subject has no effect. With a value it has one only if the key is not desired: to replace the subject, set `None` first. Use
-    /// [`add`](Self::add) and [`remove`](Self::remove) for a key that several frontends share.
+    /// Sets or removes the desired value of a key that one frontend alone needs: it has one reference, and every call replaces its value and
+    /// its subject. With `None` the subject has no effect. Use [`add`](Self::add) and [`remove`](Self::remove) for a key that several frontends
+    /// share.
     pub fn set(&mut self, key: K, value: Option<D>, subject: Subject) {
         match value {
-            Some(value) if self.desired.contains_key(&key) => self.update(&key, value, &subject),
+            Some(value) if self.desired.contains_key(&key) => {
+                self.update(&key, value, &subject);
+                if let Some(desired) = self.desired.get_mut(&key) {
+                    desired.subject = subject;
+                }
+            }
             Some(value) => self.add(key, value, subject),
             None => self.remove(&key, &subject),
         }
@@ -561,6 +566,21 @@ mod tests {
         assert_eq!(changed(&table), [2, 4]);
         table.clear_dirty();
         assert_eq!(changed(&table), [0; 0]);
+    }
+
+    #[test]
+    fn a_key_that_is_set_again_is_for_the_subject_that_set_it_last() {
+        let mut table: Table<u8, u8, u8> = Table::default();
+        table.set(1, Some(10), Subject::DataPath);
+        for value in [10, 11] {
+            table.set(1, Some(value), Subject::Node);
+            assert_eq!(table.subject(&1), Some(&Subject::Node));
+            table.set(1, Some(value), Subject::DataPath);
+            assert_eq!(table.subject(&1), Some(&Subject::DataPath));
+        }
+        // It has one reference.
+        table.set(1, None, Subject::Node);
+        assert!(!table.is_desired(&1));
     }
 
     #[test]

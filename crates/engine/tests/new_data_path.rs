@@ -9,13 +9,13 @@ mod example;
 #[path = "new_data_path/retiring.rs"]
 mod retiring;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
-use kernlink_engine::contract::{self, Calls, Fixture, Host, Random, Request};
-use kernlink_engine::retire::remove_all;
+use kernlink_engine::contract::{self, Calls, Fixture, Host, Random, Request, RetireFixture};
+use kernlink_engine::retire::{Retire, remove_all};
 use kernlink_engine::services::{Change, Config, Kind, ObjectChange, ObjectName, Port, Service, SourceId};
 use kernlink_engine::{DataPath, Proxier};
 
@@ -24,6 +24,7 @@ use crate::example::host::{ExampleFixture, ExampleHost, Kernel};
 use crate::retiring::Retiring;
 
 kernlink_engine::contract_tests!(BalancerFixture::default());
+kernlink_engine::retire_tests!(BalancerFixture::default());
 
 /// The host of the example, on which the balancer runs.
 #[derive(Clone, Debug)]
@@ -77,6 +78,13 @@ impl Fixture for BalancerFixture {
     }
 }
 
+impl RetireFixture for BalancerFixture {
+    fn retiring(&self, host: &BalancerHost) -> Box<dyn Retire> {
+        let kernel = host.kernel();
+        Box::new(Retiring { kernel })
+    }
+}
+
 /// Adds two Services.
 fn add_services<M: DataPath>(proxier: &mut Proxier<M>) {
     let service = |name: &str, address: &str| {
@@ -108,10 +116,8 @@ fn without_a_serving_mode_everything_is_removed() {
     let foreign = host.foreign();
     let kernel = host.kernel();
     let removed = remove_all(&mut [Box::new(Retiring { kernel })], Instant::now());
-    assert_eq!(
-        (removed.done, removed.failures, removed.kept),
-        (4, vec![], vec![])
-    );
+    assert_eq!(removed.done, BTreeMap::from([("the example", 4)]));
+    assert_eq!((removed.failures, removed.kept), (vec![], vec![]));
     assert_eq!((host.owned(), host.foreign()), (String::new(), foreign));
 }
 

@@ -13,11 +13,9 @@ use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_engine::data_path::Class;
-use kernlink_engine::retire::{
-    Interim, Kept, Leftovers, Name, Removed, Retire, Retired, RetiredOutcome, RetiredStep, Round,
-};
+use kernlink_engine::retire::{Interim, Kept, Name, Retire, Retired, RetiredOutcome, RetiredStep, Round};
 use kernlink_iptables_restore::{Error, Iptables, Operation, Rule, Ruleset, Save, Table};
-use kernlink_netfilter::{interim, name_of_chain, read_tables_of, removed, unreadable_table};
+use kernlink_netfilter::{interim, kept_chain, name_of_chain, read_tables_of, unreadable_table};
 use kernlink_services::Family;
 
 use self::plan::{Remaining, is_left, rules_of_services};
@@ -71,30 +69,50 @@ impl Retiring {
         retired.held.extend(&remaining.held);
         let mut is_done = true;
         if !remaining.restore.is_empty() {
-            let operation = Operation::Restore(remaining.restore);
-            let outcome = if round.executes {
-                let outcome = self.rules.execute(std::slice::from_ref(&operation)).pop();
-                match outcome.unwrap_or(Err(Error::OutcomeMissing)) {
-                    Ok(()) => RetiredOutcome::Done,
-                    Err(error) => RetiredOutcome::Failed(ErrorChain(&error).to_string()),
-                }
-            } else {
-                RetiredOutcome::Planned
-            };
-            is_done = outcome == RetiredOutcome::Done;
-            let class = Class {
-                kind: "leftovers",
-                family: Some(family),
-                is_shared: false,
-            };
-            retired.steps.push(RetiredStep {
-                class,
-                command: operation.to_string(),
-                outcome,
-            });
+            let step = self.step(round, Operation::Restore(remaining.restore));
+            is_done = step.outcome == RetiredOutcome::Done;
+            retired.steps.push(step);
         }
         if is_done && round.executes {
             self.interim[family.index()] = remaining.interim;
+        }
+    }
+
+    /// Removes everything, each table by itself, on a node without a serving mode.
+    fn remove_all(&mut self, round: &Round<'_>) -> Retired {
+        let mut retired = Retired::default();
+        let removal = remaining(&mut *self.rules);
+        for operation in removal.operations {
+            let step = self.step(round, operation);
+            retired.steps.push(step);
+        }
+        let errors = removal.errors.iter();
+        retired.problems = errors.map(|error| ErrorChain(error).to_string()).collect();
+        retired.kept = removal.kept_chains.iter().map(kept_chain).collect();
+        retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
+        retired
+    }
+
+    /// Executes an operation, if requested.
+    fn step(&mut self, round: &Round<'_>, operation: Operation) -> RetiredStep {
+        let outcome = if round.executes {
+            let outcome = self.rules.execute(std::slice::from_ref(&operation)).pop();
+            match outcome.unwrap_or(Err(Error::OutcomeMissing)) {
+                Ok(()) => RetiredOutcome::Done,
+                Err(error) => RetiredOutcome::Failed(ErrorChain(&error).to_string()),
+            }
+        } else {
+            RetiredOutcome::Planned
+        };
+        let class = Class {
+            kind: "leftovers",
+            family: Some(operation.family()),
+            is_shared: false,
+        };
+        RetiredStep {
+            class,
+            command: operation.to_string(),
+            outcome,
         }
     }
 }
@@ -118,9 +136,7 @@ fn known(read: Result<Ruleset, Error>) -> Result<Ruleset, Error> {
 }
 
 fn add_problem(retired: &mut Retired, error: &Error) {
-    retired
-        .problem
-        .get_or_insert_with(|| ErrorChain(error).to_string());
+    retired.problems.push(ErrorChain(error).to_string());
 }
 
 /// Whether iptables mode may have a chain with this name.
@@ -180,6 +196,9 @@ impl Retire for Retiring {
     }
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {
+        if !round.has_serving_mode {
+            return self.remove_all(round);
+        }
         let mut retired = Retired::default();
         for (family, read) in self.tables() {
             match read {
@@ -189,26 +208,5 @@ impl Retire for Retiring {
         }
         retired.is_gone = retired.steps.is_empty();
         retired
-    }
-
-    fn leftovers(&mut self, _now: Instant) -> Leftovers {
-        let removal = remaining(&mut *self.rules);
-        let mut left = Leftovers::default();
-        left.commands = removal.to_string();
-        let errors = removal.errors.iter();
-        left.problems
-            .extend(errors.map(|error| ErrorChain(error).to_string()));
-        left
-    }
-
-    fn remove(&mut self, _now: Instant) -> Removed {
-        let removal = remaining(&mut *self.rules);
-        let outcomes = removal.execute(&mut *self.rules);
-        removed(
-            &removal.errors,
-            &removal.operations,
-            &outcomes,
-            &removal.kept_chains,
-        )
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     state.readings.end();
     state.manage_leftovers();
     // What cannot be read on a node that another mode serves is not taken for removed.
-    if let Some(error) = state.readings.error.take().filter(|_| state.retired.is_some()) {
+    if let Some(error) = state.readings.error.take().filter(|_| state.has_successor()) {
         return Err(error);
     }
     let families = state.families_read_early();
@@ -119,7 +119,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     state.timeouts.observed = Some(timeouts);
     state.timeouts.is_dirty = true;
     if state.retired.is_some() {
-        sources::observe_sources(state, kernel);
+        if state.has_successor() {
+            sources::observe_sources(state, kernel);
+        }
         state.retired_listed();
     } else {
         events.extend(flows::observe_flows(state, kernel));

@@ -3,6 +3,8 @@
 //! The rules of the mode that serves the node translate new connections before IPVS sees them, and those to virtual servers only end. A
 //! frontend that this mode does not serve yet keeps its virtual server meanwhile. The link is removed last: by it a process notices that anything
 //! of IPVS mode is left, without IPVS.
+//!
+//! If no mode serves the node, everything is removed at once. Sysctls keep their values.
 
 use std::fmt;
 use std::time::Instant;
@@ -12,19 +14,18 @@ use kernlink_dummylink::DummyLinks;
 use kernlink_engine::DataPath;
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::handover::Steps;
-use kernlink_engine::retire::{Interim, Kept, Leftovers, Name, Removed, Retire, Retired, Round};
+use kernlink_engine::retire::{Interim, Kept, Name, Retire, Retired, Round};
 use kernlink_engine::unreadable::is_unreadable;
 use kernlink_host::{KernelSysctls, Sysctls};
 use kernlink_iptables_restore::Table;
-use kernlink_netfilter::{interim, removed};
+use kernlink_netfilter::interim;
 use kernlink_services::{Changes, Family, Services};
 
-use super::cleanup::{cleanup, plan_cleanup, without_services};
+use super::State;
 use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::rules::{self, POSTROUTING};
-use super::{Proxier, State};
 
 /// Finds and removes what IPVS mode left: virtual servers, addresses and set entries, then jumps, chains, sets and the dummy link.
 pub struct Retiring {
@@ -34,8 +35,6 @@ pub struct Retiring {
     kernel: Option<Kernel>,
     /// What is left, if anything is.
     left: Option<Left>,
-    /// A proxier without Services, if the node has no serving mode.
-    without_services: Option<Proxier>,
 }
 
 /// What is left.
@@ -60,7 +59,6 @@ impl Retiring {
             links,
             kernel: None,
             left: None,
-            without_services: None,
         })
     }
 
@@ -69,6 +67,12 @@ impl Retiring {
     pub fn with_kernel(mut self, kernel: Kernel) -> Self {
         self.kernel = Some(kernel);
         self
+    }
+
+    /// The kernel APIs, if they were opened or passed.
+    #[must_use]
+    pub fn into_kernel(self) -> Option<Kernel> {
+        self.left.map(|left| left.kernel).or(self.kernel)
     }
 
     /// Whether the dummy link exists.
@@ -109,23 +113,69 @@ impl Retiring {
         Ok(true)
     }
 
-    /// The proxier without Services. `None`: nothing is left on a host without IPVS.
-    fn without_services(&mut self) -> Result<Option<&mut Proxier>, String> {
-        if self.without_services.is_none() {
-            let kernel = match self.take_kernel() {
-                Ok(kernel) => kernel,
-                Err(error) => {
-                    return match self.has_link() {
-                        Ok(false) => Ok(None),
-                        _ => Err(ErrorChain(&error).to_string()),
-                    };
-                }
-            };
-            let proxier = without_services(self.config.clone(), kernel);
-            let proxier = proxier.map_err(|error| ErrorChain(&error).to_string())?;
-            self.without_services = Some(proxier);
+    /// Whether a virtual server exists that is owned.
+    fn has_owned_servers(&mut self) -> Result<bool, Error> {
+        if self.left.is_none() && self.kernel.is_none() {
+            // Without IPVS there is no virtual server, and to open it would load it.
+            let is_loaded = KernelSysctls::open()?.read("net.ipv4.vs.conntrack")?.is_some();
+            if !is_loaded {
+                return Ok(false);
+            }
+            self.kernel = Some(Kernel::open()?);
         }
-        Ok(self.without_services.as_mut())
+        let left = self.left.as_mut().map(|left| &mut left.kernel);
+        let Some(kernel) = left.or(self.kernel.as_mut()) else {
+            return Ok(false);
+        };
+        if kernel.ipvs.list_virtual_servers()?.is_empty() {
+            return Ok(false);
+        }
+        let mut state = State::new(&self.config);
+        state.retire_at_once();
+        state.observe(kernel)?;
+        match state.readings.error.take() {
+            // It is not known which ones are owned.
+            Some(error) if !Family::ALL.iter().all(|family| state.is_ownership_known(*family)) => Err(error),
+            _ => Ok(state.servers.iter_observed().any(|(_, server)| server.is_owned)),
+        }
+    }
+
+    /// Removes everything, on a node without a serving mode. Without the link too: a removal that was interrupted may have left the rest.
+    fn remove_all(&mut self, round: &Round<'_>) -> Retired {
+        let mut retired = Retired::default();
+        let text = |error: &Error| ErrorChain(error).to_string();
+        let kernel = match self.left.take() {
+            Some(left) => Ok(left.kernel),
+            None => self.take_kernel(),
+        };
+        let mut kernel = match kernel {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                // A host without IPVS has nothing of it.
+                retired.is_gone = matches!(self.has_link(), Ok(false));
+                retired.problems.extend((!retired.is_gone).then(|| text(&error)));
+                return retired;
+            }
+        };
+        let mut state = State::new(&self.config);
+        state.retire_at_once();
+        state.set_time(round.now);
+        match state.observe(&mut kernel) {
+            Ok(mut events) => {
+                events.extend(state.observe_families(&mut kernel, &Family::ALL));
+                events.retain(is_unreadable);
+                let problems = events.iter().map(|event| event.reason.to_string());
+                retired.problems = problems.collect();
+                // One of its own each time: a removal is not repeated by itself.
+                let mut steps = Steps::default();
+                retired.steps = steps.run(&mut state, &mut kernel, round.now, round.executes);
+                retired.kept = state.retired.map(|retired| retired.staying).unwrap_or_default();
+                retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
+            }
+            Err(error) => retired.problems.push(text(&error)),
+        }
+        self.kernel = Some(kernel);
+        retired
     }
 }
 
@@ -175,21 +225,8 @@ impl Retire for Retiring {
     }
 
     fn is_serving(&mut self) -> Result<bool, String> {
-        let text = |error: Error| ErrorChain(&error).to_string();
-        if self.kernel.is_none() {
-            // Without it there is no virtual server, and to open it would load it.
-            let mut sysctls = KernelSysctls::open().map_err(|error| text(error.into()))?;
-            let is_loaded = sysctls
-                .read("net.ipv4.vs.conntrack")
-                .map_err(|error| text(error.into()))?;
-            if is_loaded.is_none() {
-                return Ok(false);
-            }
-        }
-        let mut kernel = self.take_kernel().map_err(text)?;
-        let servers = kernel.ipvs.list_virtual_servers();
-        self.kernel = Some(kernel);
-        Ok(!servers.map_err(|error| text(error.into()))?.is_empty())
+        self.has_owned_servers()
+            .map_err(|error| ErrorChain(&error).to_string())
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) {
@@ -211,13 +248,16 @@ impl Retire for Retiring {
     }
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {
+        if !round.has_serving_mode {
+            return self.remove_all(round);
+        }
         let mut retired = Retired::default();
         let Some(left) = &mut self.left else {
             retired.is_gone = true;
             return retired;
         };
         if let Err(error) = left.reread(round.now, round.kept) {
-            retired.problem = Some(ErrorChain(&error).to_string());
+            retired.problems.push(ErrorChain(&error).to_string());
             return retired;
         }
         let (state, kernel) = (&mut left.state, &mut left.kernel);
@@ -236,62 +276,5 @@ impl Retire for Retiring {
             self.kernel = self.left.take().map(|left| left.kernel);
         }
         retired
-    }
-
-    fn leftovers(&mut self, now: Instant) -> Leftovers {
-        let mut left = Leftovers::default();
-        let proxier = match self.without_services() {
-            Ok(Some(proxier)) => proxier,
-            Ok(None) => return left,
-            Err(problem) => {
-                left.problems.push(problem);
-                return left;
-            }
-        };
-        match plan_cleanup(proxier, now) {
-            Ok((plan, removal)) => {
-                left.commands.extend(plan.map(|plan| plan.to_string()));
-                left.commands += &removal.to_string();
-                let events = proxier.pending_events().filter(|event| is_unreadable(event));
-                left.problems.extend(events.map(|event| event.reason.to_string()));
-                let errors = removal.errors.iter();
-                left.problems
-                    .extend(errors.map(|error| ErrorChain(error).to_string()));
-            }
-            Err(error) => left.problems.push(ErrorChain(&error).to_string()),
-        }
-        left
-    }
-
-    fn remove(&mut self, now: Instant) -> Removed {
-        let mut none = Removed::default();
-        let proxier = match self.without_services() {
-            Ok(Some(proxier)) => proxier,
-            Ok(None) => return none,
-            Err(problem) => {
-                none.failures.push(problem);
-                return none;
-            }
-        };
-        match cleanup(proxier, now) {
-            Ok((synced, removal, outcomes)) => {
-                let mut all = removed(
-                    &removal.errors,
-                    &removal.operations,
-                    &outcomes,
-                    &removal.kept_chains,
-                );
-                if let Some(synced) = synced {
-                    all.done += synced.counts().done;
-                    let is_success = synced.is_success();
-                    all.failures.extend((!is_success).then(|| synced.to_string()));
-                }
-                all
-            }
-            Err(error) => {
-                none.failures.push(ErrorChain(&error).to_string());
-                none
-            }
-        }
     }
 }

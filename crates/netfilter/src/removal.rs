@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::retire::Removed;
 use kernlink_iptables_restore::{
     ChainName, Edit, Error, Iptables, Restore, Ruleset, Save, Table, TableRules,
 };
@@ -77,32 +76,9 @@ pub fn write_removal(
 }
 
 /// The text about an owned chain that stays because foreign rules use it.
-fn kept_chain((family, table, chain): &(Family, Table, ChainName)) -> String {
+#[must_use]
+pub fn kept_chain((family, table, chain): &(Family, Table, ChainName)) -> String {
     format!("{family} chain {chain} of table {table} stays: foreign rules use it")
-}
-
-/// What the operations of a removal did. `errors` are about what could not be read.
-pub fn removed<E: std::error::Error>(
-    errors: &[E],
-    operations: &[impl fmt::Display],
-    outcomes: &[Result<(), E>],
-    kept_chains: &[(Family, Table, ChainName)],
-) -> Removed {
-    let mut removed = Removed::default();
-    let errors = errors.iter().map(|error| ErrorChain(error).to_string());
-    removed.failures.extend(errors);
-    for (operation, outcome) in operations.iter().zip(outcomes) {
-        match outcome {
-            Ok(()) => removed.done += 1,
-            Err(error) => {
-                let command = operation.to_string();
-                let command = command.lines().next().unwrap_or_default();
-                removed.failures.push(format!("{command}: {}", ErrorChain(error)));
-            }
-        }
-    }
-    removed.kept = kept_chains.iter().map(kept_chain).collect();
-    removed
 }
 
 /// Reads a table and decides what is removed from it. A host without the table has nothing to remove.

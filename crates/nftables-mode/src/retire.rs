@@ -8,16 +8,14 @@
 //! frontends what refuses packets to them is deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
 
 use ipnet::IpNet;
 use kernlink_base::ErrorChain;
 use kernlink_engine::data_path::Class;
-use kernlink_engine::retire::{
-    Kept, Leftovers, Removed, Retire, Retired, RetiredOutcome, RetiredStep, Round, Unserved,
-};
+use kernlink_engine::retire::{Kept, Retire, Retired, RetiredOutcome, RetiredStep, Round, Unserved};
 use kernlink_nftables::{
     Commands, Data, Element, Elements, Error, Expression, ItemKey, Nftables, Operation, Set, TableKey,
     Verdict,
@@ -83,14 +81,19 @@ impl Retiring {
         } else {
             RetiredOutcome::Planned
         };
-        let commands = Commands::new(operations).with_sets(sets).to_string();
+        let command = if let [operation @ Operation::Delete(ItemKey::Table(_))] = operations {
+            format!("nft {operation}")
+        } else {
+            let commands = Commands::new(operations).with_sets(sets).to_string();
+            format!("nft -f - <<END\n{commands}END")
+        };
         RetiredStep {
             class: Class {
                 kind: "leftovers",
                 family: Some(family),
                 is_shared: false,
             },
-            command: format!("nft -f - <<END\n{commands}END"),
+            command,
             outcome,
         }
     }
@@ -382,8 +385,8 @@ impl Retire for Retiring {
     fn retire(&mut self, round: &Round<'_>) -> Retired {
         let mut retired = Retired::default();
         let (tables, problems) = self.tables();
-        retired.problem = problems.into_iter().next();
-        retired.is_gone = tables.is_empty() && retired.problem.is_none();
+        retired.problems = problems;
+        retired.is_gone = tables.is_empty() && retired.problems.is_empty();
         for (family, table) in tables {
             match self.remaining(family, &table, round) {
                 Ok(None) => {
@@ -397,38 +400,9 @@ impl Retire for Retiring {
                         retired.steps.push(self.step(round, family, &operations, sets));
                     }
                 }
-                Err(error) => _ = retired.problem.get_or_insert_with(|| text(&error)),
+                Err(error) => retired.problems.push(text(&error)),
             }
         }
         retired
-    }
-
-    fn leftovers(&mut self, _now: Instant) -> Leftovers {
-        let (tables, problems) = self.tables();
-        let mut left = Leftovers::default();
-        for (_, table) in tables {
-            // Writing to a string does not fail.
-            let _ = writeln!(left.commands, "nft delete table {table}");
-        }
-        left.problems = problems;
-        left
-    }
-
-    fn remove(&mut self, _now: Instant) -> Removed {
-        let (tables, problems) = self.tables();
-        let mut removed = Removed::default();
-        removed.failures = problems;
-        for (_, table) in tables {
-            let operation = Operation::delete(ItemKey::Table(table.clone()));
-            match self.0.apply(&[operation]) {
-                Ok(()) => removed.done += 1,
-                Err(error) if error.is_not_found() => {}
-                Err(error) => {
-                    let failure = format!("table {table} cannot be deleted: {}", text(&error));
-                    removed.failures.push(failure);
-                }
-            }
-        }
-        removed
     }
 }

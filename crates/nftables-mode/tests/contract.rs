@@ -14,7 +14,9 @@ mod node;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use kernlink_engine::contract::{Calls, Fixture, Host, Random, Request};
+use kernlink_engine::contract::{Calls, Fixture, Host, Random, Request, RetireFixture};
+use kernlink_engine::retire::Retire;
+use kernlink_nftables_mode::retire::Retiring;
 use kernlink_nftables_mode::{Config, Kernel, NftablesMode};
 
 use crate::node::Node;
@@ -66,3 +68,10 @@ impl Fixture for NftablesFixture {
 }
 
 kernlink_engine::contract_tests!(NftablesFixture);
+kernlink_engine::retire_tests!(NftablesFixture);
+
+impl RetireFixture for NftablesFixture {
+    fn retiring(&self, host: &Node) -> Box<dyn Retire> {
+        Box::new(Retiring::new(Box::new(host.tables.clone())))
+    }
+}

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::contract::{Calls, Client, Request};
-use kernlink_engine::retire::{Retire, Retired, Round, Unserved};
+use kernlink_engine::retire::{Retire, Retired, Round, Unserved, leftovers, remove_all};
 use kernlink_nftables::{
     BaseChain, Chain, ChainType, Data, DataType, Element, Elements, Fake, Hook, Nftables, Operation, Packet,
     PacketFate, RejectKind, RuleBuilder, Set, Table, TableKey, Value, Verdict,
@@ -50,6 +50,7 @@ fn unserved(service: &str, ranges: &[&str]) -> Unserved {
 
 fn retire(retiring: &mut Retiring, unserved: &BTreeMap<FrontendKey, Unserved>, executes: bool) -> Retired {
     retiring.retire(&Round {
+        has_serving_mode: true,
         now: Instant::now(),
         unserved,
         has_served: true,
@@ -95,10 +96,7 @@ fn a_frontend_stays_until_the_serving_mode_serves_it_and_the_tables_are_deleted_
     );
     let retired = retire(&mut retiring, &BTreeMap::new(), true);
     assert_eq!(retired.steps.len(), 1);
-    assert_eq!(
-        retired.steps[0].command,
-        "nft -f - <<END\ndelete table ip kernlink\nEND"
-    );
+    assert_eq!(retired.steps[0].command, "nft delete table ip kernlink");
     assert!(retire(&mut retiring, &BTreeMap::new(), true).is_gone);
     assert_eq!(retiring.read(Instant::now(), &|_| false), Ok(false));
     assert_eq!(retiring.is_serving(), Ok(false));
@@ -301,7 +299,9 @@ fn the_table_of_kube_proxy_keeps_the_frontends_that_are_not_served_yet() {
         [node_port(30_002)]
     );
     assert!(matches!(left(&ips)[0].data, Some(Data::Value(_))));
-    let removed = retiring.remove(Instant::now());
-    assert_eq!((removed.done, removed.failures), (1, Vec::new()));
-    assert_eq!(retiring.leftovers(Instant::now()).commands, "");
+    let mut modes: [Box<dyn Retire>; 1] = [Box::new(retiring)];
+    let removed = remove_all(&mut modes, Instant::now());
+    assert_eq!(removed.done, BTreeMap::from([("nftables mode", 1)]));
+    assert_eq!(removed.failures, [""; 0]);
+    assert_eq!(leftovers(&mut modes, Instant::now()).commands, "");
 }

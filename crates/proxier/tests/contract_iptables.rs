@@ -20,12 +20,14 @@ use std::net::SocketAddr;
 use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_iptables_restore::{Chain, ChainName, Edit, Family, Rule, Ruleset, Table, Target};
 use kernlink_netlink::{Errno, Error};
-use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
+use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request, RetireFixture};
 use kernlink_proxier::host::{FakeSysctls, LocalDetection, Shared};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, FakeAccounting};
+use kernlink_proxier::iptables_mode::retire::Retiring;
 use kernlink_proxier::iptables_mode::{Config, IptablesMode, Kernel, Operation};
 use kernlink_proxier::ipvs_mode;
 use kernlink_proxier::netfilter::SharedRules;
+use kernlink_proxier::retire::Retire;
 
 use crate::requests::{NODE, served};
 use crate::tracer::Tracer;
@@ -272,3 +274,21 @@ impl Fixture for IptablesFixture {
 }
 
 kernlink_proxier::contract_tests!(IptablesFixture);
+kernlink_proxier::retire_tests!(IptablesFixture);
+
+impl RetireFixture for IptablesFixture {
+    fn retiring(&self, host: &Node) -> Box<dyn Retire> {
+        Box::new(Retiring::new(Box::new(host.rules.clone())))
+    }
+
+    /// Counters stay, and the chain of the kubelet with its rule and the jumps to it. A built-in chain is a heading.
+    fn stays(&self, line: &str) -> bool {
+        let is_heading = ["Filter ", "Nat ", "Mangle "]
+            .iter()
+            .any(|table| line.starts_with(table));
+        line.contains("KUBE-FIREWALL")
+            || line.contains("block incoming localnet connections")
+            || line.ends_with("_pkts")
+            || (is_heading && !line.contains("KUBE-"))
+    }
+}

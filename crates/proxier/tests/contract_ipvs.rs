@@ -21,11 +21,13 @@ use kernlink_dummylink::{DummyLinks, LinkAddress, LinkName, Selection};
 use kernlink_ipset::{self as set, IpSets, SetContents, SetHeader, SetName};
 use kernlink_iptables_restore::{Edit, Family as TablesFamily, Iptables, Restore, Save};
 use kernlink_ipvs::{self as ipvs, Consistency, Ipvs, Snapshot, VirtualServerKey, Weight};
-use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request};
+use kernlink_proxier::contract::{Calls, Fixture, Host, Random, Request, RetireFixture};
 use kernlink_proxier::host::{FakeSysctls, Shared};
 use kernlink_proxier::ipvs_mode::config::LocalDetection;
+use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel};
 use kernlink_proxier::netfilter::SharedRules;
+use kernlink_proxier::retire::Retire;
 
 use crate::requests::{NODE, served};
 use crate::tracer::Tracer;
@@ -324,3 +326,17 @@ kernlink_proxier::contract_tests!(
     a_torn_listing_is_not_used_as_complete,
     a_change_costs_the_same_at_any_size,
 );
+
+kernlink_proxier::retire_tests!(IpvsFixture);
+
+impl RetireFixture for IpvsFixture {
+    fn retiring(&self, host: &Node) -> Box<dyn Retire> {
+        let retiring = Retiring::new(self.config(), Box::new(host.links.clone())).unwrap();
+        Box::new(retiring.with_kernel(host.kernel()))
+    }
+
+    /// Sysctls stay.
+    fn stays(&self, line: &str) -> bool {
+        line.contains(" = ")
+    }
+}

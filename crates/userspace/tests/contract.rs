@@ -12,8 +12,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use kernlink_dummylink::{LinkAddress, LinkName};
-use kernlink_engine::contract::{Calls, Client, Fixture, Host, Random, Request};
+use kernlink_engine::contract::{Calls, Client, Fixture, Host, Random, Request, RetireFixture};
 use kernlink_engine::data_path::Class;
+use kernlink_engine::retire::Retire;
 use kernlink_host::Shared;
 use kernlink_iptables_restore::{
     Chain, ChainName, Condition, Family, Match, PortRange, Protocol as IpProtocol, Rule, Ruleset, Table,
@@ -22,6 +23,7 @@ use kernlink_iptables_restore::{
 use kernlink_netfilter::SharedRules;
 use kernlink_services::Protocol;
 use kernlink_userspace::data_path::chains::PortalChain;
+use kernlink_userspace::data_path::retire::Retiring;
 use kernlink_userspace::data_path::sockets::{FakeSockets, Sockets};
 use kernlink_userspace::data_path::{Config, Kernel, UserspaceMode};
 use kernlink_userspace::proxy::{ListenerKey, Serving, Transport};
@@ -399,3 +401,10 @@ impl Fixture for UserspaceFixture {
 }
 
 kernlink_engine::contract_tests!(UserspaceFixture);
+kernlink_engine::retire_tests!(UserspaceFixture);
+
+impl RetireFixture for UserspaceFixture {
+    fn retiring(&self, host: &Node) -> Box<dyn Retire> {
+        Box::new(Retiring::new(Box::new(host.rules.clone())))
+    }
+}

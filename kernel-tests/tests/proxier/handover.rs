@@ -7,8 +7,10 @@ use std::time::Instant;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
-use kernlink_proxier::ipvs_mode::cleanup::{self, hand_back};
+use kernlink_proxier::ipvs_mode::cleanup::hand_back;
+use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Plan, Proxier, SetId};
+use kernlink_proxier::retire::remove_all;
 
 use crate::oracle::{config, read};
 use crate::support::{
@@ -107,14 +109,12 @@ address add 198.51.100.7/24 dev eth1
 
             // Nothing of either is left.
             let config = proxier.state().config().clone();
-            let mut proxier = cleanup::without_services(config, proxier.into_kernel()).unwrap();
-            let (synced, removal, outcomes) = cleanup::cleanup(&mut proxier, Instant::now()).unwrap();
-            let synced = synced.unwrap();
-            assert!(synced.is_success(), "{name}: {synced}");
-            assert!(
-                outcomes.iter().all(Result::is_ok),
-                "{name}: {outcomes:?}\n{removal}"
-            );
+            let links = Box::new(kernlink_dummylink::Client::open().unwrap());
+            let retiring = Retiring::new(config, links).unwrap();
+            let retiring = retiring.with_kernel(proxier.into_kernel());
+            let removed = remove_all(&mut [Box::new(retiring)], Instant::now());
+            assert_eq!(removed.failures, [""; 0], "{name}");
+            assert_eq!(removed.kept, [""; 0], "{name}");
             assert_same(&state_without_rules(), &bare, name);
             for tool in ["iptables-save", "ip6tables-save"] {
                 let saved = tools::must(tool, &[]);

@@ -181,8 +181,16 @@ fn each_call<F: Fixture>(fixture: &F, fault: Fault) {
                 let failed = failed.filter(|((_, step), outcome)| {
                     matches!(outcome, Outcome::Failed(_)) && !fixture.is_safe_without_needs(&step.operation)
                 });
-                let failed = failed.count();
-                assert!(failed <= 1, "{about}: {failed} operations failed\n{synced}");
+                let failed: Vec<String> = failed
+                    .map(|((id, step), _)| format!("step {id}: {}", step.operation))
+                    .collect();
+                assert!(
+                    failed.len() <= 1,
+                    "{about}: one call was refused, and {} operations failed: the kernel refused the others because of it, and their steps \
+                     lack a need of its step\n{}\n{synced}",
+                    failed.len(),
+                    failed.join("\n")
+                );
             }
             if fault == Fault::End {
                 if !fixture.serves_without_process() {

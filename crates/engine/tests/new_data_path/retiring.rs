@@ -6,9 +6,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use kernlink_engine::DataPath;
-use kernlink_engine::retire::{
-    Kept, Leftovers, Removed, Retire, Retired, RetiredOutcome, RetiredStep, Round,
-};
+use kernlink_engine::retire::{Kept, Retire, Retired, RetiredOutcome, RetiredStep, Round};
 use kernlink_engine::services::FrontendKey;
 
 use crate::balancer::Balancer;
@@ -51,19 +49,28 @@ impl Retire for Retiring {
         let removal = match self.removal(&stays) {
             Ok(removal) => removal,
             Err(error) => {
-                retired.problem = Some(error.to_string());
+                retired.problems.push(error.to_string());
                 return retired;
             }
         };
+        // The addresses that could not be released: their forwards stay, or the node itself would be reached.
+        let mut bound = BTreeSet::new();
         for (key, operation) in removal {
-            let outcome = match round.executes {
-                false => RetiredOutcome::Planned,
-                true => match self.kernel.execute(&[&operation]).pop() {
+            let is_skipped = matches!(key, Key::Forward(forward) if bound.contains(&forward.address));
+            let outcome = if !round.executes {
+                RetiredOutcome::Planned
+            } else if is_skipped {
+                RetiredOutcome::Skipped
+            } else {
+                match self.kernel.execute(&[&operation]).pop() {
                     Some(Ok(())) => RetiredOutcome::Done,
                     Some(Err(error)) => RetiredOutcome::Failed(error.to_string()),
                     None => RetiredOutcome::Failed(Balancer::outcome_missing().to_string()),
-                },
+                }
             };
+            if let (Key::Address(address), RetiredOutcome::Failed(_)) = (&key, &outcome) {
+                bound.insert(*address);
+            }
             retired.steps.push(RetiredStep {
                 class: Balancer::class(&key),
                 command: operation.to_string(),
@@ -78,38 +85,9 @@ impl Retire for Retiring {
                 retired.held = held.map(|(key, _)| *key).collect();
                 retired.is_gone = self.removal(&|_, _| false).is_ok_and(|left| left.is_empty());
             }
-            Err(error) => retired.problem = Some(error.to_string()),
+            Err(error) => retired.problems.push(error.to_string()),
         }
         retired
-    }
-
-    fn leftovers(&mut self, _now: Instant) -> Leftovers {
-        let mut left = Leftovers::default();
-        match self.removal(&|_, _| false) {
-            Ok(removal) => {
-                let commands = removal.iter().map(|(_, operation)| format!("{operation}\n"));
-                left.commands = commands.collect();
-            }
-            Err(error) => left.problems.push(error.to_string()),
-        }
-        left
-    }
-
-    fn remove(&mut self, _now: Instant) -> Removed {
-        let mut removed = Removed::default();
-        match self.removal(&|_, _| false) {
-            Ok(removal) => {
-                for (_, operation) in removal {
-                    match self.kernel.execute(&[&operation]).pop() {
-                        Some(Ok(())) => removed.done += 1,
-                        Some(Err(error)) => removed.failures.push(error.to_string()),
-                        None => removed.failures.push(Balancer::outcome_missing().to_string()),
-                    }
-                }
-            }
-            Err(error) => removed.failures.push(error.to_string()),
-        }
-        removed
     }
 }
 

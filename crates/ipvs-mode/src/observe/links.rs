@@ -22,7 +22,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
             None
         }
         Err(error) => {
-            let consequence = if state.readings.has_links {
+            let consequence = if state.retired.is_some() {
+                "what IPVS mode has there stays"
+            } else if state.readings.has_links {
                 "changes by other programs are not found until they can be read"
             } else {
                 "Services are not programmed until they can be read"

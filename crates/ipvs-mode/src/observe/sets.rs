@@ -105,7 +105,9 @@ fn without_options(entry: Entry) -> Entry {
 /// The event about sets that cannot be read.
 fn unreadable(state: &mut State, error: Error) -> Event {
     let is_ownership_known = state.families().all(|family| state.is_ownership_known(family));
-    let consequence = if is_ownership_known {
+    let consequence = if state.retired.is_some() {
+        "they stay, and so do virtual servers of which it is not known whether they are owned"
+    } else if is_ownership_known {
         "changes by other programs are not found until they can be read"
     } else {
         "it is not known which virtual servers are owned: nothing is changed until they can be read"

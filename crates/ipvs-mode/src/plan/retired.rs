@@ -1,6 +1,6 @@
-//! Steps that remove everything that is owned from a node that another mode serves, and let connections end before.
+//! Steps that remove everything that is owned from a node that IPVS mode does not serve any more.
 //!
-//! New connections do not reach IPVS: the rules of the other mode translate them before. A Service that the other mode does not serve yet keeps
+//! If another mode serves the node, connections end before. New connections do not reach IPVS: the rules of the other mode translate them before. A Service that the other mode does not serve yet keeps
 //! its virtual servers as they are ([`State::hold`]). Each plan removes what nothing needs any more; the
 //! next one follows at once:
 //!
@@ -10,6 +10,9 @@
 //! 3. Addresses without virtual servers are removed unless connections of this node use them as their source.
 //! 4. If there are no more of these: jumps and chains, then the sets that the chains named, last the link. A node without the link has
 //!    nothing of IPVS mode. Chains stay that another mode has too, of which anything is on the node: their rules are its own then.
+//!
+//! If no mode serves the node, one plan removes everything, in the same order except that addresses are removed first. A step that fails
+//! prevents only those that would fail too, and those that a later removal needs: the ledger and the link stay as long as a virtual server does.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,7 +25,7 @@ use kernlink_host::flows::{DeleteFlows, FlowDestination};
 use kernlink_ipset::{Entry, Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{ChainName, Operation as RulesOperation, Restore, Ruleset, Table};
 use kernlink_ipvs::{Operation, Protocol, RealServerKey, VirtualServerKey};
-use kernlink_netfilter::{Jump, Owned, removal};
+use kernlink_netfilter::{Jump, Owned, kept_chain, removal};
 use kernlink_services::Family;
 
 use crate::drain::{self, Drain, refuses_at_weight_0};
@@ -46,16 +49,22 @@ pub(crate) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
         builder,
         steps: 0,
         drain_sets: [None, None],
+        staying: Vec::new(),
     };
-    if planner.state.has_served() {
+    if planner.is_at_once() {
+        planner.addresses();
+        let deleted = planner.virtual_servers();
+        planner.rest(deleted);
+    } else if planner.state.has_served() {
         planner.virtual_servers();
         planner.addresses();
     } else if planner.state.are_tables_read() {
-        planner.rest();
+        planner.rest([Vec::new(), Vec::new()]);
     }
-    let steps = planner.steps;
+    let (steps, staying) = (planner.steps, planner.staying);
     if let Some(retired) = &mut state.retired {
         retired.steps = steps;
+        retired.staying = staying;
     }
 }
 
@@ -66,6 +75,8 @@ struct Planner<'a, 'b, 'c> {
     steps: usize,
     /// The steps that create the sets of deadlines, by family.
     drain_sets: [Option<Need>; 2],
+    /// What stays although it is owned, and why.
+    staying: Vec<String>,
 }
 
 impl Planner<'_, '_, '_> {
@@ -81,7 +92,13 @@ impl Planner<'_, '_, '_> {
         need
     }
 
-    fn virtual_servers(&mut self) {
+    fn is_at_once(&self) -> bool {
+        let retired = self.state.retired.as_ref();
+        retired.is_some_and(|retired| retired.is_at_once)
+    }
+
+    /// Drains and deletes virtual servers. Returns the deletions, by family.
+    fn virtual_servers(&mut self) -> [Vec<Need>; 2] {
         let servers = self.state.servers.iter_observed();
         let retired = self.state.retired.as_ref();
         let is_held = |key: &VirtualServerKey| retired.is_some_and(|retired| retired.held.contains_key(key));
@@ -100,8 +117,9 @@ impl Planner<'_, '_, '_> {
             }
         }
         let flows = self.udp_flows(&unused);
+        let mut deletions = [Vec::new(), Vec::new()];
         for key in unused {
-            let is_udp = key.protocol() == Some(Protocol::Udp);
+            let is_udp = key.protocol() == Some(Protocol::Udp) && !self.is_at_once();
             let family = key.address().map(Family::of);
             let flows = flows.iter().filter(|(of, _)| is_udp && family == Some(*of));
             let needs = Needs::all(flows.map(|(_, need)| need.clone()));
@@ -112,8 +130,14 @@ impl Planner<'_, '_, '_> {
                 operation,
                 needs,
             );
-            self.remove_entries(&key, &deleted);
+            if !self.is_at_once() {
+                self.remove_entries(&key, &deleted);
+            }
+            if let Some(family) = family {
+                deletions[family.index()].push(deleted);
+            }
         }
+        deletions
     }
 
     /// How the real servers of a virtual server leave. UDP has no connections that end. A hash scheduler refuses no client here, because
@@ -128,7 +152,7 @@ impl Planner<'_, '_, '_> {
             }
             _ => default,
         };
-        if key.protocol() == Some(Protocol::Udp) || limit == Some(Duration::ZERO) {
+        if self.is_at_once() || key.protocol() == Some(Protocol::Udp) || limit == Some(Duration::ZERO) {
             Drain::AtOnce
         } else {
             Drain::Connections { limit }
@@ -217,12 +241,13 @@ impl Planner<'_, '_, '_> {
                 continue;
             }
             let operation = DeleteFlows::new(family, destinations).keeping_translated();
-            let need = self.push(
-                Phase::DeleteFlowsFirst,
-                Key::Flows(family),
-                operation,
-                Needs::none(),
-            );
+            // The next packet of a client begins a flow that no other mode translates.
+            let phase = if self.is_at_once() {
+                Phase::DeleteFlows
+            } else {
+                Phase::DeleteFlowsFirst
+            };
+            let need = self.push(phase, Key::Flows(family), operation, Needs::none());
             needs.push((family, need));
         }
         needs
@@ -252,7 +277,7 @@ impl Planner<'_, '_, '_> {
         );
     }
 
-    /// Removes the addresses without virtual servers.
+    /// Removes the addresses without virtual servers, or all.
     fn addresses(&mut self) {
         let (Some(link), Some(retired)) = (self.state.config().link(), &self.state.retired) else {
             return;
@@ -270,9 +295,11 @@ impl Planner<'_, '_, '_> {
             .iter_observed()
             .map(|(key, ())| *key)
             .collect();
+        let is_at_once = self.is_at_once();
         addresses.retain(|key| {
             let address = key.address();
-            unserved.contains(&address) && (!is_used(&address) || self.state.is_overdue(&address))
+            let is_unused = || !is_used(&address) || self.state.is_overdue(&address);
+            is_at_once || (unserved.contains(&address) && is_unused())
         });
         addresses.sort_unstable();
         for key in addresses {
@@ -285,20 +312,22 @@ impl Planner<'_, '_, '_> {
             );
             let family = Family::of(key.address());
             let entry = Entry::ip(key.address());
-            if self.state.entries[family.index()][SetId::IpvsIps.index()].is_observed(&entry) {
+            if !is_at_once && self.state.entries[family.index()][SetId::IpvsIps.index()].is_observed(&entry) {
                 self.remove_entry(family, SetId::IpvsIps, entry, &need);
             }
         }
     }
 
-    /// Removes jumps, chains, sets and the link.
-    fn rest(&mut self) {
+    /// Removes jumps, chains, sets and the link, the last of them after these deletions of virtual servers.
+    fn rest(&mut self, deleted: [Vec<Need>; 2]) {
+        let is_at_once = self.is_at_once();
         let mut needs = Vec::new();
         let mut used: BTreeSet<SetName> = BTreeSet::new();
         for family in Family::ALL {
             if let ObservedRules::Saved(saved) = &self.state.chains[family.index()].observed {
                 let removal = chains(saved, family, self.state);
                 used.extend(removal.used_sets);
+                self.staying.extend(removal.kept.iter().map(kept_chain));
                 if !removal.restore.is_empty() {
                     let operation = RulesOperation::Restore(removal.restore);
                     needs.push(self.push(Phase::RemoveRules, Key::Rules(family), operation, Needs::none()));
@@ -325,12 +354,22 @@ impl Planner<'_, '_, '_> {
         let (staying, removed): (Vec<_>, Vec<_>) =
             sets.into_iter().partition(|(_, name)| used.contains(name));
         for (key, name) in removed {
+            let before = match key {
+                Key::Set(family, SetId::Ledger) => &*deleted[family.index()],
+                _ => &[],
+            };
+            let needs_of_set = Needs::all(needs.iter().chain(before).cloned());
             let operation = SetOperation::destroy(name);
-            let need = self.push(Phase::RemoveSets, key, operation, Needs::all(needs.clone()));
-            needs.push(need);
+            let need = self.push(Phase::RemoveSets, key, operation, needs_of_set);
+            if !is_at_once {
+                needs.push(need);
+            }
         }
-        // A rule that iptables mode removes in the same plan may still name a set: the next plan compares it again.
-        if !staying.is_empty() && self.steps > 0 {
+        if is_at_once {
+            self.flush(staying, &deleted);
+            needs = deleted.concat();
+        } else if !staying.is_empty() && self.steps > 0 {
+            // A rule that iptables mode removes in the same plan may still name a set: the next plan compares it again.
             return;
         }
         if let Some(link) = self
@@ -343,18 +382,43 @@ impl Planner<'_, '_, '_> {
             self.push(Phase::RemoveLink, Key::Link(link), operation, Needs::all(needs));
         }
     }
+
+    /// Empties sets that rules name which stay.
+    fn flush(&mut self, staying: Vec<(Key, SetName)>, deleted: &[Vec<Need>; 2]) {
+        for (key, name) in staying {
+            let has_entries = match &key {
+                Key::Set(family, set) => {
+                    let entries = &self.state.entries[family.index()][set.index()];
+                    entries.iter_observed().len() > 0
+                }
+                _ => false,
+            };
+            if has_entries {
+                let needs = match key {
+                    Key::Set(family, SetId::Ledger) => Needs::all(deleted[family.index()].iter().cloned()),
+                    _ => Needs::none(),
+                };
+                let operation = SetOperation::Flush { set: name };
+                self.push(Phase::RemoveSets, key, operation, needs);
+            }
+            self.staying
+                .push(format!("set {name} stays: rules that stay name it"));
+        }
+    }
 }
 
 /// The removal of chains of a family.
 struct ChainRemoval {
     restore: Restore,
+    /// The chains that stay, because foreign rules use them.
+    kept: Vec<(Family, Table, ChainName)>,
     /// The sets that rules name which stay.
     used_sets: BTreeSet<SetName>,
 }
 
 fn chains(saved: &Ruleset, family: Family, state: &State) -> ChainRemoval {
     let mut restore = Restore::new(family);
-    let mut used_sets = BTreeSet::new();
+    let (mut used_sets, mut kept) = (BTreeSet::new(), Vec::new());
     let is_kept = |table: Table, name: &ChainName| state.is_kept(family, table, name.as_str());
     let jumps = rules::jumps().into_iter();
     let jumps: Vec<Jump> = jumps
@@ -377,11 +441,16 @@ fn chains(saved: &Ruleset, family: Family, state: &State) -> ChainRemoval {
                 used_sets.extend(sets_in(&text));
             }
         }
+        kept.extend(removal.kept.iter().map(|name| (family, table, *name)));
         if !removal.edits.is_empty() {
             *restore.table_mut(table) = removal.edits;
         }
     }
-    ChainRemoval { restore, used_sets }
+    ChainRemoval {
+        restore,
+        kept,
+        used_sets,
+    }
 }
 
 /// The sets that a rule names.

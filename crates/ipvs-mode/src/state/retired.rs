@@ -1,4 +1,4 @@
-//! The state of IPVS mode on a node that another mode serves: what is removed when its connections have ended, and when it is read again.
+//! The state of IPVS mode on a node that it does not serve any more: what is removed when its connections have ended, and when it is read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,9 +25,13 @@ pub(crate) const SOURCES_INTERVAL: Duration = Duration::from_secs(60);
 /// How often it is compared whether the other mode serves what is held.
 const HELD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is known in addition about IPVS mode on a node that another mode serves.
-#[derive(Clone, Debug)]
+/// What is known in addition about IPVS mode on a node that it does not serve any more.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Retired {
+    /// Whether everything is removed by one plan, and no connection is waited for: no other mode serves the node.
+    pub(crate) is_at_once: bool,
+    /// What such a plan leaves although it is owned, and why.
+    pub(crate) staying: Vec<String>,
     /// The chains that stay, because another mode has them too.
     pub(crate) kept: BTreeSet<(Family, Table, &'static str)>,
     /// Whether anything was read or failed since the last plan.
@@ -53,17 +57,21 @@ impl State {
     /// is removed only with them follows.
     pub(crate) fn retire(&mut self) {
         self.managed.extend(Family::ALL);
+        self.retired = Some(Retired::default());
+    }
+
+    /// From now on everything that is owned is removed by one plan: no mode serves the node.
+    pub(crate) fn retire_at_once(&mut self) {
+        self.managed.extend(Family::ALL);
         self.retired = Some(Retired {
-            kept: BTreeSet::new(),
-            is_dirty: false,
-            sources: None,
-            unserved: BTreeMap::new(),
-            tables_read: BTreeSet::new(),
-            held: BTreeMap::new(),
-            steps: 0,
-            next: None,
-            is_finished: false,
+            is_at_once: true,
+            ..Retired::default()
         });
+    }
+
+    /// Whether another mode serves the node. What could not be read is then read again before anything is removed.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.retired.as_ref().is_some_and(|retired| !retired.is_at_once)
     }
 
     /// Sets which chains stay, and compares everything in the next plan.

@@ -8,11 +8,9 @@ use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_engine::data_path::Class;
-use kernlink_engine::retire::{
-    Kept, Leftovers, Removed, Retire, Retired, RetiredOutcome, RetiredStep, Round,
-};
-use kernlink_iptables_restore::{Error, Iptables, Operation};
-use kernlink_netfilter::removed;
+use kernlink_engine::retire::{Kept, Retire, Retired, RetiredOutcome, RetiredStep, Round};
+use kernlink_iptables_restore::{Iptables, Operation};
+use kernlink_netfilter::kept_chain;
 use kernlink_services::Family;
 
 use super::cleanup::{has_portals, plan_cleanup};
@@ -54,6 +52,7 @@ impl Retire for Retiring {
         let mut retired = Retired::default();
         match plan_cleanup(&mut *self.0, &Family::ALL) {
             Ok(cleanup) => {
+                retired.kept = cleanup.kept.iter().map(kept_chain).collect();
                 for restore in cleanup.restores {
                     let outcome = if round.executes {
                         match self.0.restore(&restore) {
@@ -75,29 +74,9 @@ impl Retire for Retiring {
                     });
                 }
             }
-            Err(error) => retired.problem = Some(ErrorChain(&error).to_string()),
+            Err(error) => retired.problems.push(ErrorChain(&error).to_string()),
         }
-        retired.is_gone = retired.steps.is_empty();
+        retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
         retired
-    }
-
-    fn leftovers(&mut self, _now: Instant) -> Leftovers {
-        let mut left = Leftovers::default();
-        match plan_cleanup(&mut *self.0, &Family::ALL) {
-            Ok(cleanup) => left.commands = cleanup.to_string(),
-            Err(error) => left.problems.push(ErrorChain(&error).to_string()),
-        }
-        left
-    }
-
-    fn remove(&mut self, _now: Instant) -> Removed {
-        let cleanup = match plan_cleanup(&mut *self.0, &Family::ALL) {
-            Ok(cleanup) => cleanup,
-            Err(error) => return removed::<Error>(&[error], &[""; 0], &[], &[]),
-        };
-        let restores = cleanup.restores.iter();
-        let outcomes: Vec<Result<(), Error>> = restores.map(|restore| self.0.restore(restore)).collect();
-        let operations = cleanup.operations();
-        removed(&[], &operations, &outcomes, &cleanup.kept)
     }
 }
