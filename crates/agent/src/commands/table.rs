@@ -341,7 +341,10 @@ mod tests {
         let rows = page.lines().filter(|line| line.contains("10.244.0.1:80"));
         let row: Vec<&str> = rows.collect();
         assert_eq!(row.len(), 1, "{page}");
-        assert!(row[0].contains(r"z\u{1b}]0;x\u{7}\n10.0.0.9:80  forged\u{202e}"), "{page}");
+        assert!(
+            row[0].contains(r"z\u{1b}]0;x\u{7}\n10.0.0.9:80  forged\u{202e}"),
+            "{page}"
+        );
     }
 
     #[test]
