@@ -12,6 +12,7 @@ mod certificates;
 mod cluster;
 mod cluster_failures;
 mod explain;
+mod hand_back;
 mod hanging_server;
 mod hanging_tool;
 mod hostile_clients;
