@@ -50,11 +50,10 @@ use foldhash::quality::RandomState;
 use kernlink_base::Backoff;
 use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
 
-use crate::retire::{Interim, Kept, Name, Retire, Round, Unserved};
-
 pub use self::handed::{Handed, RetiredMode};
 use self::member::{Member, Presence};
 pub use self::steps::Steps;
+use crate::retire::{Interim, Kept, Name, Retire, Round, Unserved};
 
 /// The code of the event that another mode served the node before, and what it left is not removed yet.
 pub const RETIRING_MODE: &str = "RetiringMode";
