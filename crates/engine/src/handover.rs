@@ -28,7 +28,7 @@
 //! # When a round is due
 //!
 //! After a listing; at once after a round with steps; when a frontend changed that the mode holds; every 5 seconds while it holds any; after a
-//! minute if something could not be read; after a delay that doubles if a step failed; and at [`Retired::next`].
+//! minute if something could not be read; after a delay that doubles if a step failed; and at [`Retired::next`](crate::retire::Retired::next).
 //!
 //! # Adding a mode
 //!
