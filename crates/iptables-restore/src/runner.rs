@@ -240,7 +240,7 @@ impl Runner for LocalRunner {
         drop(sender);
         let deadlines = started.iter().flatten().map(|running| running.deadline);
         let deadline = deadlines.max().unwrap_or_else(Instant::now);
-        // After the deadline, `finish` returns the error.
+        // After the deadline, `finish` returns the error, also for a tool whose last bytes were not taken.
         while let Ok((index, part)) = parts.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             output(index, &part);
         }
@@ -388,7 +388,8 @@ fn read_in_thread(
     });
 }
 
-/// Reads standard output on another thread and sends it in parts. At the end it sends no more bytes, or `None` if they exceed the limit.
+/// Reads standard output on another thread and sends it in parts. At the end it sends no more bytes, or `None` if they exceed the limit. It sends
+/// no end if a part was not taken.
 fn send_in_thread(
     mut from: impl Read + Send + 'static,
     index: usize,
@@ -412,8 +413,11 @@ fn send_in_thread(
                 return;
             }
             let part = buffer.get(..read).unwrap_or_default();
-            if part.is_empty() || parts.send((index, part.to_vec())).is_err() {
+            if part.is_empty() {
                 break;
+            }
+            if parts.send((index, part.to_vec())).is_err() {
+                return;
             }
         }
         let _ = sender.send((Stream::Stdout, Some(Vec::new())));
@@ -425,14 +429,19 @@ fn collect_output(
     deadline: Instant,
     completion: &mut Completion,
 ) -> Result<(), KillReason> {
+    let mut is_complete = false;
     loop {
         match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok((_, None)) => return Err(KillReason::OutputLimit),
-            Ok((Stream::Stdout, Some(bytes))) => completion.stdout = bytes,
+            Ok((Stream::Stdout, Some(bytes))) => {
+                completion.stdout = bytes;
+                is_complete = true;
+            }
             Ok((Stream::Stderr, Some(bytes))) => completion.stderr = bytes,
             Err(RecvTimeoutError::Timeout) => return Err(KillReason::Timeout),
-            // Both threads have ended.
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            // Both threads have ended. Parts of standard output are taken until the deadline.
+            Err(RecvTimeoutError::Disconnected) if is_complete => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Err(KillReason::Timeout),
         }
     }
 }
@@ -485,6 +494,28 @@ mod tests {
             timeout: Duration::from_secs(20),
             output_limit: 1000,
         }
+    }
+
+    #[test]
+    fn output_whose_parts_are_no_longer_taken_is_not_complete() {
+        let collected = |is_taken: bool| {
+            let (parts, taken) = sync_channel(WAITING_PARTS);
+            let taken = is_taken.then_some(taken);
+            let (sender, outputs) = channel();
+            send_in_thread(&b"*filter\n"[..], 0, 1000, parts, sender);
+            let mut completion = Completion {
+                status: None,
+                signal: None,
+                stdout: Vec::new(),
+                stderr: Vec::new(),
+            };
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let collected = collect_output(&outputs, deadline, &mut completion);
+            drop(taken);
+            collected.is_ok()
+        };
+        assert!(collected(true));
+        assert!(!collected(false));
     }
 
     #[test]
