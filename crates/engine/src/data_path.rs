@@ -172,6 +172,12 @@ pub trait DataPath: Debug + Send + Sized + 'static {
         Ok(Vec::new())
     }
 
+    /// Whether the last [`observe`](Self::observe) read this object, so that a recheck of it that was requested before is done. If not, it is
+    /// rechecked after the listing. Default: yes.
+    fn is_read_by_listing(&self, _key: &Self::Key) -> bool {
+        true
+    }
+
     /// The object that a step with this key repairs, if the last [`observe`](Self::observe) found it changed or removed by another program:
     /// its observed value was not the recorded one. Called after a plan was made, before [`clear_dirty`](Self::clear_dirty). Default: none.
     fn reverted(&self, _key: &Self::Key) -> Option<Self::Key> {

@@ -409,13 +409,15 @@ impl<M: DataPath> Proxier<M> {
             self.read_addresses()?;
             self.needs_listing = false;
             self.needs_later_listing = false;
-            self.recheck.clear();
+            let state = &self.state;
+            self.recheck.retain(|key| !state.is_read_by_listing(key));
             self.last_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
             let state = &self.state;
             let left = self.handover.observe(now, &|name: &Name<'_>| state.keeps(name));
             self.add_host_events(left);
             self.unread = Family::ALL.into();
+            self.read_rechecked(now)?;
         } else {
             self.reread(&due)?;
             self.read_rechecked(now)?;

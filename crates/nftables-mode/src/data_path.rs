@@ -104,6 +104,11 @@ impl DataPath for State {
         observe::recheck(self, kernel, keys)
     }
 
+    /// A listing does not read the elements of a table that has too many, or whose sets others change all the time.
+    fn is_read_by_listing(&self, key: &Key) -> bool {
+        !matches!(key, Key::Element(..) | Key::Elements(_))
+    }
+
     fn reverted(&self, key: &Key) -> Option<Key> {
         let is_changed = match key {
             Key::Sysctl(name) => self.sysctls.is_changed(name),

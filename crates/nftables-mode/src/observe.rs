@@ -370,7 +370,6 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
     for family in families {
         let event = observe_family(state, &mut *kernel.tables, family);
         state.events.add(event);
-        elements.remove(&family);
         let parameters = state.parameters(family);
         let of_family = state.family(family);
         let table = of_family.table.as_ref();
@@ -380,6 +379,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
             content.is_some_and(|content| content.is_desired(&table.slot.table(family), &parameters))
         });
         if !is_same {
+            elements.remove(&family);
             changed.push(Key::Table(family));
         }
     }

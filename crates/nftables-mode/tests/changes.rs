@@ -593,12 +593,50 @@ fn an_element_that_another_program_changed_is_repaired_without_a_listing() {
     assert_eq!(process.proxier.cost().listings, listings);
 }
 
+#[test]
+fn an_element_that_another_program_changed_is_repaired_if_a_listing_of_too_many_elements_is_due_too() {
+    let mut process = Process::new();
+    // More elements than are read: 10 times the most endpoints of a service port.
+    for number in 0..10 {
+        let name = format!("s{number}");
+        process.service(service(&name, number));
+        process.change(endpoints_of(&name, MOST_ENDPOINTS));
+    }
+    process.service(service("a", 20));
+    process.endpoints("a", &[(1, false)]);
+    process.sync();
+    let request = || [request([10, 96, 0, 20], 80, OUTSIDE)];
+    let served = process.node.served(&request());
+    let frontends = process.node.elements(Family::Ipv4, "frontends");
+    let of_service = |element: &&Element| element.key.as_bytes().starts_with(&[10, 96, 0, 20]);
+    let element = frontends.iter().find(of_service).unwrap();
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let sets = process.node.tables.0.lock().sets(&table).unwrap();
+    let set = sets.iter().find(|set| &*set.key.name == "frontends").unwrap();
+    let deletion = TableOperation::delete(ItemKey::Elements(Elements::new(
+        set.key.clone(),
+        [element.key_only()],
+    )));
+    process.node.tables.0.lock().apply(&[deletion]).unwrap();
+    assert_ne!(process.node.served(&request()), served);
+    process
+        .proxier
+        .recheck([changed("frontends", element.key.as_bytes())]);
+    process.proxier.resync();
+    process.sync();
+    assert_eq!(process.node.served(&request()), served);
+}
+
 /// The largest number of endpoints of a service port that are balanced.
 const MOST_ENDPOINTS: u32 = 1 << 14;
 
 /// The endpoints 10.128.0.0 + 0 to `number`.
 fn many_endpoints(number: u32) -> Change {
-    let mut slice = slice("a", &[]);
+    endpoints_of("a", number)
+}
+
+fn endpoints_of(name: &str, number: u32) -> Change {
+    let mut slice = slice(name, &[]);
     for index in 0..number {
         slice = slice.with_endpoint(Endpoint::new(Ipv4Addr::from_bits(0x0a80_0000 + index).into()));
     }
