@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use kernlink_conntrack::{Conntrack, Error, Filter, Flows, Operation as FlowOperation};
 use kernlink_netlink::{Errno, Refusal};
 use kernlink_proxier::ipvs_mode::{IpvsOptions, Kernel, Key, Operation, Phase, Proxier, Synced};
-use kernlink_services::{Family, Service};
+use kernlink_services::{Family, Service, SessionAffinity};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -398,6 +398,27 @@ fn a_first_pass_that_fails_is_retried_and_withholds_no_real_server() {
         let left: &[u16] = if has_other { &[] } else { &[2] };
         assert_eq!(clients(proxier.kernel_mut()), left);
     }
+}
+
+#[test]
+fn the_first_pass_does_not_wait_for_a_change_of_a_virtual_server_that_exists() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = unsynced(kernel, &[1]);
+    upsert(&mut proxier, udp_service("new", "10.96.0.11"));
+    sync(&mut proxier);
+    add(proxier.kernel_mut(), &[udp(1, "10.96.0.11:53", "10.96.0.11:53")]);
+    let mut changed = udp_service("new", "10.96.0.11");
+    changed.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(60));
+    upsert(&mut proxier, changed);
+    udp_endpoints(&mut proxier, "new", &[1]);
+    faults.refuse("-E -u 10.96.0.11");
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert_eq!(
+        (synced.counts().failed, synced.counts().skipped),
+        (1, 0),
+        "{synced}"
+    );
+    assert_eq!(clients(proxier.kernel_mut()), [0_u16; 0]);
 }
 
 #[test]

@@ -70,9 +70,11 @@ impl Planner<'_, '_, '_> {
                         continue;
                     }
                     let key = VirtualServerKey::udp(address.ip(), address.port());
-                    match self.builder.steps_of(&Key::VirtualServer(key)).pop() {
+                    // If it exists, it has no real servers, and the flows do not wait for a change of it.
+                    let is_new = !self.state.servers.is_observed(&key);
+                    let addition = self.builder.steps_of(&Key::VirtualServer(key)).pop();
+                    match addition.filter(|_| is_new) {
                         Some(server) => of_family.first.change([address], Some(subject), server),
-                        // It exists, without real servers.
                         None => of_family.first.left_over([address], subject),
                     }
                 }
