@@ -140,6 +140,32 @@ impl Round<'static> {
     }
 }
 
+impl Round<'_> {
+    /// The step that removes a part of what is left of a family. `execute` makes the change, or returns why it failed; it is not called if steps
+    /// are only [planned](RetiredOutcome::Planned).
+    pub fn step(
+        &self,
+        family: Family,
+        command: String,
+        execute: impl FnOnce() -> Result<(), String>,
+    ) -> RetiredStep {
+        let outcome = if self.executes {
+            execute().map_or_else(RetiredOutcome::Failed, |()| RetiredOutcome::Done)
+        } else {
+            RetiredOutcome::Planned
+        };
+        RetiredStep {
+            class: Class {
+                kind: "leftovers",
+                family: Some(family),
+                is_shared: false,
+            },
+            command,
+            outcome,
+        }
+    }
+}
+
 impl fmt::Debug for Round<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Round")

@@ -12,10 +12,11 @@ use std::fmt;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::data_path::Class;
-use kernlink_engine::retire::{Interim, Kept, Name, Retire, Retired, RetiredOutcome, RetiredStep, Round};
+use kernlink_engine::retire::{Interim, Kept, Name, Retire, Retired, RetiredOutcome, Round};
 use kernlink_iptables_restore::{Error, Iptables, Operation, Rule, Ruleset, Save, Table};
-use kernlink_netfilter::{interim, kept_chain, name_of_chain, read_tables_of, unreadable_table};
+use kernlink_netfilter::{
+    interim, kept_chain, name_of_chain, read_tables_of, retired_step, unreadable_table,
+};
 use kernlink_services::Family;
 
 use self::plan::{Remaining, is_left, rules_of_services};
@@ -69,7 +70,7 @@ impl Retiring {
         retired.held.extend(&remaining.held);
         let mut is_done = true;
         if !remaining.restore.is_empty() {
-            let step = self.step(round, Operation::Restore(remaining.restore));
+            let step = retired_step(&mut *self.rules, round, &Operation::Restore(remaining.restore));
             is_done = step.outcome == RetiredOutcome::Done;
             retired.steps.push(step);
         }
@@ -82,38 +83,15 @@ impl Retiring {
     fn remove_all(&mut self, round: &Round<'_>) -> Retired {
         let mut retired = Retired::default();
         let removal = remaining(&mut *self.rules);
-        for operation in removal.operations {
-            let step = self.step(round, operation);
-            retired.steps.push(step);
-        }
+        let operations = removal.operations.iter();
+        retired.steps = operations
+            .map(|operation| retired_step(&mut *self.rules, round, operation))
+            .collect();
         let errors = removal.errors.iter();
         retired.problems = errors.map(|error| ErrorChain(error).to_string()).collect();
         retired.kept = removal.kept_chains.iter().map(kept_chain).collect();
         retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
         retired
-    }
-
-    /// Executes an operation, if requested.
-    fn step(&mut self, round: &Round<'_>, operation: Operation) -> RetiredStep {
-        let outcome = if round.executes {
-            let outcome = self.rules.execute(std::slice::from_ref(&operation)).pop();
-            match outcome.unwrap_or(Err(Error::OutcomeMissing)) {
-                Ok(()) => RetiredOutcome::Done,
-                Err(error) => RetiredOutcome::Failed(ErrorChain(&error).to_string()),
-            }
-        } else {
-            RetiredOutcome::Planned
-        };
-        let class = Class {
-            kind: "leftovers",
-            family: Some(operation.family()),
-            is_shared: false,
-        };
-        RetiredStep {
-            class,
-            command: operation.to_string(),
-            outcome,
-        }
     }
 }
 

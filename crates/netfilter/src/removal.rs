@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use kernlink_base::ErrorChain;
+use kernlink_engine::retire::{RetiredStep, Round};
 use kernlink_iptables_restore::{
-    ChainName, Edit, Error, Iptables, Restore, Ruleset, Save, Table, TableRules,
+    ChainName, Edit, Error, Iptables, Operation, Restore, Ruleset, Save, Table, TableRules,
 };
 use kernlink_services::Family;
 
@@ -79,6 +80,15 @@ pub fn write_removal(
 #[must_use]
 pub fn kept_chain((family, table, chain): &(Family, Table, ChainName)) -> String {
     format!("{family} chain {chain} of table {table} stays: foreign rules use it")
+}
+
+/// A step of a round that executes an operation on the tables.
+pub fn retired_step(rules: &mut dyn Iptables, round: &Round<'_>, operation: &Operation) -> RetiredStep {
+    round.step(operation.family(), operation.to_string(), || {
+        let outcome = rules.execute(std::slice::from_ref(operation)).pop();
+        let outcome = outcome.unwrap_or(Err(Error::OutcomeMissing));
+        outcome.map_err(|error| ErrorChain(&error).to_string())
+    })
 }
 
 /// Reads a table and decides what is removed from it. A host without the table has nothing to remove.

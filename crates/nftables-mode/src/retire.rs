@@ -14,8 +14,7 @@ use std::time::Instant;
 
 use ipnet::IpNet;
 use kernlink_base::ErrorChain;
-use kernlink_engine::data_path::Class;
-use kernlink_engine::retire::{Kept, Retire, Retired, RetiredOutcome, RetiredStep, Round, Unserved};
+use kernlink_engine::retire::{Kept, Retire, Retired, RetiredStep, Round, Unserved};
 use kernlink_nftables::{
     Commands, Data, Element, Elements, Error, Expression, ItemKey, Nftables, Operation, Set, TableKey,
     Verdict,
@@ -71,31 +70,17 @@ impl Retiring {
         operations: &[Operation],
         sets: Vec<Set>,
     ) -> RetiredStep {
-        let outcome = if round.executes {
-            match self.0.apply(operations) {
-                Ok(()) => RetiredOutcome::Done,
-                // Another program was faster.
-                Err(error) if error.is_not_found() => RetiredOutcome::Done,
-                Err(error) => RetiredOutcome::Failed(text(&error)),
-            }
-        } else {
-            RetiredOutcome::Planned
-        };
         let command = if let [operation @ Operation::Delete(ItemKey::Table(_))] = operations {
             format!("nft {operation}")
         } else {
             let commands = Commands::new(operations).with_sets(sets).to_string();
             format!("nft -f - <<END\n{commands}END")
         };
-        RetiredStep {
-            class: Class {
-                kind: "leftovers",
-                family: Some(family),
-                is_shared: false,
-            },
-            command,
-            outcome,
-        }
+        round.step(family, command, || match self.0.apply(operations) {
+            // Another program was faster.
+            Err(error) if !error.is_not_found() => Err(text(&error)),
+            _ => Ok(()),
+        })
     }
 
     /// What is to be deleted of a table while some of its frontends stay. `None`: nothing of it stays.

@@ -7,10 +7,9 @@ use std::fmt;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::data_path::Class;
-use kernlink_engine::retire::{Kept, Retire, Retired, RetiredOutcome, RetiredStep, Round};
+use kernlink_engine::retire::{Kept, Retire, Retired, Round};
 use kernlink_iptables_restore::{Iptables, Operation};
-use kernlink_netfilter::kept_chain;
+use kernlink_netfilter::{kept_chain, retired_step};
 use kernlink_services::Family;
 
 use super::cleanup::{has_portals, plan_cleanup};
@@ -53,26 +52,10 @@ impl Retire for Retiring {
         match plan_cleanup(&mut *self.0, &Family::ALL) {
             Ok(cleanup) => {
                 retired.kept = cleanup.kept.iter().map(kept_chain).collect();
-                for restore in cleanup.restores {
-                    let outcome = if round.executes {
-                        match self.0.restore(&restore) {
-                            Ok(()) => RetiredOutcome::Done,
-                            Err(error) => RetiredOutcome::Failed(ErrorChain(&error).to_string()),
-                        }
-                    } else {
-                        RetiredOutcome::Planned
-                    };
-                    let class = Class {
-                        kind: "leftovers",
-                        family: Some(restore.family),
-                        is_shared: false,
-                    };
-                    retired.steps.push(RetiredStep {
-                        class,
-                        command: Operation::Restore(restore).to_string(),
-                        outcome,
-                    });
-                }
+                let operations = cleanup.restores.into_iter().map(Operation::Restore);
+                retired.steps = operations
+                    .map(|operation| retired_step(&mut *self.0, round, &operation))
+                    .collect();
             }
             Err(error) => retired.problems.push(ErrorChain(&error).to_string()),
         }
