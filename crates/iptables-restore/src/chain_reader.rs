@@ -1,6 +1,7 @@
 //! Tables that are read chain by chain.
 
 use crate::chain::ChainName;
+use crate::error::Error;
 use crate::ruleset::{Chain, Ruleset};
 use crate::save::Save;
 use crate::table::Table;
@@ -26,6 +27,18 @@ impl ChainReader for KeepAll {
     fn chain(&mut self, _request: &Save, _table: Table, _name: &ChainName, chain: Chain) -> Option<Chain> {
         Some(chain)
     }
+}
+
+/// Passes the chains of whole rule sets, the results of these requests.
+pub(crate) fn pass_chains(
+    saved: Vec<Result<Ruleset, Error>>,
+    requests: &[Save],
+    reader: &mut dyn ChainReader,
+) -> Vec<Result<Ruleset, Error>> {
+    let saved = saved.into_iter().zip(requests);
+    saved
+        .map(|(saved, request)| saved.map(|saved| saved.pass(request, reader)))
+        .collect()
 }
 
 impl Ruleset {

@@ -22,7 +22,7 @@ pub use self::refusal_search::RefusalSearch;
 use self::restore::Mode;
 use crate::apply::apply;
 use crate::chain::ChainName;
-use crate::chain_reader::ChainReader;
+use crate::chain_reader::{ChainReader, pass_chains};
 use crate::desired::Jump;
 use crate::error::Error;
 use crate::joined::Joined;
@@ -97,10 +97,7 @@ pub trait Iptables: Send {
         requests: &[Save],
         reader: &mut dyn ChainReader,
     ) -> Vec<Result<Ruleset, Error>> {
-        let saved = self.save_all(requests).into_iter().zip(requests);
-        saved
-            .map(|(saved, request)| saved.map(|saved| saved.pass(request, reader)))
-            .collect()
+        pass_chains(self.save_all(requests), requests, reader)
     }
 
     /// Checks an input without changing anything. `iptables-restore --test`.
@@ -349,10 +346,7 @@ impl Iptables for Client {
         if requests.iter().all(|request| request.lenient) {
             return self.run_save_chains(requests, reader);
         }
-        let saved = self.save_all(requests).into_iter().zip(requests);
-        saved
-            .map(|(saved, request)| saved.map(|saved| saved.pass(request, reader)))
-            .collect()
+        pass_chains(self.save_all(requests), requests, reader)
     }
 
     fn test(&mut self, restore: &Restore) -> Result<(), Error> {

@@ -114,7 +114,7 @@ impl<'a> Joined<'a> {
     pub fn to_restore(&self) -> Restore {
         let mut restore = Restore::new(self.family);
         for (table, parts) in self.tables() {
-            let edits: Vec<Cow<'_, [Edit]>> = parts.iter().map(|(_, part)| part.edits(table)).collect();
+            let edits = edits(table, parts);
             let ordered = declared_first(edits.iter().flat_map(|edits| edits.iter()));
             restore.table_mut(table).extend(ordered.into_iter().cloned());
         }
@@ -136,7 +136,7 @@ impl<'a> Joined<'a> {
             if !render_in_groups(&mut out, table, parts, style)? {
                 // A declaration stays at its place.
                 out.truncate(start);
-                let edits: Vec<Cow<'_, [Edit]>> = parts.iter().map(|(_, part)| part.edits(table)).collect();
+                let edits = edits(table, parts);
                 for edit in declared_first(edits.iter().flat_map(|edits| edits.iter())) {
                     render(&mut out, table, edit, style)?;
                 }
@@ -146,6 +146,16 @@ impl<'a> Joined<'a> {
         }
         Ok(out)
     }
+}
+
+/// The number of edits of these parts of a table.
+fn count(table: Table, parts: &[(Table, Part<'_>)]) -> usize {
+    parts.iter().map(|(_, part)| part.count(table)).sum()
+}
+
+/// The edits of these parts of a table.
+fn edits<'a>(table: Table, parts: &[(Table, Part<'a>)]) -> Vec<Cow<'a, [Edit]>> {
+    parts.iter().map(|(_, part)| part.edits(table)).collect()
 }
 
 /// Consecutive edits of a table as text.
@@ -173,7 +183,7 @@ fn render_in_groups(
     let start = out.len();
     let mut declared = Vec::new();
     let mut edited: HashSet<u64> = HashSet::new();
-    let total: usize = parts.iter().map(|(_, part)| part.count(table)).sum();
+    let total = count(table, parts);
     let groups: Vec<&[(Table, Part<'_>)]> = grouped(table, parts);
     let mut rendered = 0;
     for groups in groups.chunks(GROUPS_AT_ONCE) {
@@ -190,7 +200,7 @@ fn render_in_groups(
             declared.extend(group.declared);
             edited.extend(group.edited);
             if rendered == 0 {
-                let of_group: usize = parts.iter().map(|(_, part)| part.count(table)).sum();
+                let of_group = count(table, parts);
                 // All groups are like the first one: the text is not copied when it grows.
                 let of_text = group.text.len() + declarations;
                 let all = (of_text + of_text / 16).saturating_mul(total);

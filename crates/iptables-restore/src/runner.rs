@@ -217,14 +217,9 @@ impl Runner for LocalRunner {
 
     /// Runs all of them at the same time.
     fn run_all(&mut self, invocations: Vec<Invocation>) -> Vec<Result<Completion, Error>> {
-        let started: Vec<_> = invocations
-            .into_iter()
-            .map(|invocation| Running::start(self, invocation, None))
-            .collect();
-        started
-            .into_iter()
-            .map(|running| running.and_then(Running::finish))
-            .collect()
+        let invocations = invocations.into_iter();
+        let started = invocations.map(|invocation| Running::start(self, invocation, None));
+        finish_all(started.collect())
     }
 
     fn run_all_streamed(
@@ -245,10 +240,7 @@ impl Runner for LocalRunner {
             output(index, &part);
         }
         drop(parts);
-        started
-            .into_iter()
-            .map(|running| running.and_then(Running::finish))
-            .collect()
+        finish_all(started)
     }
 
     fn lock(&mut self, path: &Path, wait: Duration) -> Result<Box<dyn Send>, Error> {
@@ -348,6 +340,12 @@ impl Running {
             }
         }
     }
+}
+
+/// Waits until all of them exit.
+fn finish_all(started: Vec<Result<Running, Error>>) -> Vec<Result<Completion, Error>> {
+    let started = started.into_iter();
+    started.map(|running| running.and_then(Running::finish)).collect()
 }
 
 #[derive(Clone, Copy)]
