@@ -6,7 +6,6 @@ use kernlink_nftables::{
     NumberGenerator, NumberGeneratorKind, Payload, PayloadBase, Register, Reject, RejectKind, Rule,
     TableFamily, TableKey, Value, Verdict,
 };
-use kernlink_services::Family;
 
 use super::{Parameters, Part, Pods};
 use crate::layout::SetName;
@@ -47,31 +46,18 @@ impl Builder<'_> {
     // Expressions.
 
     pub(super) fn source(&self, register: u32) -> Expression {
-        let offset = match self.parameters.family {
-            Family::Ipv4 => 12_u32,
-            Family::Ipv6 => 8,
-        };
-        Payload::new(
-            Register::data(register),
-            PayloadBase::Network,
-            offset,
-            self.address_length(),
-        )
-        .into()
+        self.load_address(register, [12, 8])
     }
 
     pub(super) fn destination(&self, register: u32) -> Expression {
-        let offset = match self.parameters.family {
-            Family::Ipv4 => 16_u32,
-            Family::Ipv6 => 24,
-        };
-        Payload::new(
-            Register::data(register),
-            PayloadBase::Network,
-            offset,
-            self.address_length(),
-        )
-        .into()
+        self.load_address(register, [16, 24])
+    }
+
+    /// The address at this offset of the header, in IPv4 and in IPv6.
+    fn load_address(&self, register: u32, offsets: [u32; 2]) -> Expression {
+        let offset = offsets[self.parameters.family.index()];
+        let register = Register::data(register);
+        Payload::new(register, PayloadBase::Network, offset, self.address_length()).into()
     }
 
     /// Destination address, protocol and destination port, in the first registers.
