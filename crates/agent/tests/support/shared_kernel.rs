@@ -1,6 +1,9 @@
 //! Fakes of kernel APIs that the proxiers of two modes and a test share, as they share the kernel.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+#[path = "by_table.rs"]
+mod by_table;
+
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::fmt;
@@ -12,7 +15,7 @@ use kernlink_agent::modes::{Config, Mode};
 use kernlink_conntrack::{Conntrack, Filter, Flow, Flows};
 use kernlink_dummylink::{DummyLinks, HostAddress, Link, LinkAddress, LinkName, Selection};
 use kernlink_ipset::{IpSets, SetContents, SetHeader, SetName};
-use kernlink_iptables_restore::{Family, Iptables, Operation as RulesOperation, Restore, Ruleset, Save};
+use kernlink_iptables_restore::{Family, Iptables, Ruleset, Save};
 use kernlink_ipvs::Ipvs;
 use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::iptables_mode::IptablesMode;
@@ -21,6 +24,7 @@ use kernlink_proxier::retire::Retire;
 use kernlink_proxier::{iptables_mode, ipvs_mode};
 use kernlink_services::{Change, SourceId};
 
+use self::by_table::by_table;
 use crate::any_proxier::{self, AnyProxier, Did};
 use crate::shared_ipvs::SharedIpvs;
 
@@ -81,17 +85,7 @@ impl Iptables for Shared<kernlink_iptables_restore::Fake> {
         }
         // Each table of an input is committed by itself.
         let outcomes = operations.iter().map(|operation| {
-            let parts = match operation {
-                RulesOperation::Restore(restore) => {
-                    let tables = restore.tables().map(|(table, edits)| {
-                        let mut part = Restore::new(restore.family);
-                        part.table_mut(table).extend_from_slice(edits);
-                        RulesOperation::from(part)
-                    });
-                    tables.collect()
-                }
-                other => vec![other.clone()],
-            };
+            let parts = by_table(operation);
             let parts = one_by_one(&parts, |part| self.fake().execute(part));
             parts.into_iter().collect()
         });

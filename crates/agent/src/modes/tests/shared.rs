@@ -1,5 +1,8 @@
 //! Fakes that the processes of a node share as they share the kernel. A process may end after an operation, and operations may be refused.
 
+#[path = "../../../tests/support/by_table.rs"]
+mod by_table;
+
 use std::sync::{Arc, Mutex};
 
 use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
@@ -12,7 +15,7 @@ use kernlink_proxier::ipvs_mode::ipset::{
 };
 use kernlink_proxier::ipvs_mode::iptables_restore::{
     Edit, Error as RulesError, Fake as FakeRules, Iptables, Operation as RulesOperation,
-    Refused as RefusedPart, RefusedKind, Restore, Ruleset, Save,
+    Refused as RefusedPart, RefusedKind, Ruleset, Save,
 };
 use kernlink_proxier::ipvs_mode::ipvs::{
     Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
@@ -21,6 +24,8 @@ use kernlink_proxier::ipvs_mode::ipvs::{
 use kernlink_proxier::nftables_mode::nftables::{
     self, Error as NftError, Fake as FakeNftables, Nftables, Operation as NftOperation,
 };
+
+use self::by_table::by_table;
 
 /// The sysctls of a node.
 #[derive(Clone, Copy, Default)]
@@ -154,17 +159,7 @@ impl Iptables for Shared<FakeRules> {
     /// Each table of an input is an operation.
     fn execute(&mut self, operations: &[RulesOperation]) -> Vec<Result<(), RulesError>> {
         let outcomes = operations.iter().map(|operation| {
-            let parts = match operation {
-                RulesOperation::Restore(restore) => {
-                    let tables = restore.tables().map(|(table, edits)| {
-                        let mut part = Restore::new(restore.family);
-                        part.table_mut(table).extend_from_slice(edits);
-                        RulesOperation::from(part)
-                    });
-                    tables.collect()
-                }
-                other => vec![other.clone()],
-            };
+            let parts = by_table(operation);
             let execute = |fake: &mut FakeRules, part: &RulesOperation| {
                 fake.execute(std::slice::from_ref(part)).remove(0)
             };
