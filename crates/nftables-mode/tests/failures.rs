@@ -32,12 +32,31 @@ use kernlink_services::{
 use crate::node::{Node, SharedTables, config};
 use crate::services::{Process, service, with_affinity};
 
-/// Tables that do not execute transactions with elements whose comment begins with a text.
-struct Failing(SharedTables, Arc<Mutex<Option<&'static str>>>);
+/// Tables in a network namespace with other programs.
+struct Tables {
+    tables: SharedTables,
+    /// Transactions with elements whose comment begins with this text are not executed.
+    failing: Arc<Mutex<Option<&'static str>>>,
+    /// The generation of the ruleset, if another program changes something at each listing of chains.
+    busy: Option<u32>,
+    /// The listings of elements.
+    listed: Arc<Mutex<usize>>,
+}
 
-impl Nftables for Failing {
+impl Tables {
+    fn of(node: &Node) -> Self {
+        Self {
+            tables: node.tables.clone(),
+            failing: Arc::default(),
+            busy: None,
+            listed: Arc::default(),
+        }
+    }
+}
+
+impl Nftables for Tables {
     fn execute_at(&mut self, generation: Option<u32>, transaction: &[Operation]) -> Vec<Result<(), Error>> {
-        let fails = *self.1.lock().unwrap();
+        let fails = *self.failing.lock().unwrap();
         let is_of = |operation: &Operation, name: &str| match operation {
             Operation::Add(Item::Elements(elements)) | Operation::Delete(ItemKey::Elements(elements)) => {
                 elements
@@ -51,52 +70,52 @@ impl Nftables for Failing {
             let source = kernlink_netlink::Error::TimedOut;
             return vec![Err(Error::Failed { source }); transaction.len()];
         }
-        self.0.execute_at(generation, transaction)
+        self.tables.execute_at(generation, transaction)
     }
 
     fn generation(&mut self) -> Result<u32, Error> {
-        self.0.generation()
+        self.busy.map_or_else(|| self.tables.generation(), Ok)
     }
 
     fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
-        self.0.tables(family)
+        self.tables.tables(family)
     }
 
     fn chains(&mut self, table: &TableKey) -> Result<Vec<Chain>, Error> {
-        self.0.chains(table)
+        self.busy = self.busy.map(|generation| generation + 1);
+        self.tables.chains(table)
     }
 
     fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
-        self.0.rules(table, chain)
+        self.tables.rules(table, chain)
     }
 
     fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
-        self.0.sets(table)
+        self.tables.sets(table)
     }
 
     fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
-        self.0.elements(set)
+        *self.listed.lock().unwrap() += 1;
+        self.tables.elements(set)
     }
 
     fn find_elements(&mut self, elements: &Elements) -> Result<Vec<Option<Element>>, Error> {
-        self.0.find_elements(elements)
+        self.tables.find_elements(elements)
     }
 
     fn objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
-        self.0.objects(table)
+        self.tables.objects(table)
     }
 
     fn flowtables(&mut self, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
-        self.0.flowtables(table)
+        self.tables.flowtables(table)
     }
 }
 
-/// A process that serves two Services, and the comments that cannot be written from now on.
-fn serving() -> (Process, Arc<Mutex<Option<&'static str>>>) {
-    let node = Node::new(&Calls::default());
-    let failing = Arc::new(Mutex::new(None));
+/// A process with two Services, before its first sync.
+fn process(node: Node, tables: Tables) -> Process {
     let mut kernel = node.kernel();
-    kernel.tables = Box::new(Failing(node.tables.clone(), Arc::clone(&failing)));
+    kernel.tables = Box::new(tables);
     let mut proxier = Proxier::new(&config(), kernel).unwrap();
     for kind in [Kind::Service, Kind::EndpointSlice] {
         proxier.change(SourceId(0), Change::synced(kind));
@@ -107,6 +126,22 @@ fn serving() -> (Process, Arc<Mutex<Option<&'static str>>>) {
         process.service(service(name, last));
         process.endpoints(name, &[(last, false)]);
     }
+    process
+}
+
+/// Adds a UDP Service.
+fn add_dns(process: &mut Process) {
+    let port = Port::new("http", 53).with_protocol(Protocol::Udp);
+    let dns = Service::new(ObjectName::new("ns", "dns"));
+    process.service(dns.with_cluster_ip("10.96.0.9").with_port(port));
+    process.endpoints("dns", &[(3, false)]);
+}
+
+fn serving() -> (Process, Arc<Mutex<Option<&'static str>>>) {
+    let node = Node::new(&Calls::default());
+    let tables = Tables::of(&node);
+    let failing = Arc::clone(&tables.failing);
+    let mut process = process(node, tables);
     process.sync();
     assert_eq!(served(&process), [true, true]);
     (process, failing)
@@ -229,13 +264,7 @@ fn deletions_until_the_switch(process: &mut Process) -> (bool, bool) {
 #[test]
 fn udp_flows_are_deleted_after_the_table_that_leads_elsewhere_is_replaced_and_not_before() {
     let (mut process, failing) = serving();
-    let port = Port::new("http", 53).with_protocol(Protocol::Udp);
-    process.service(
-        Service::new(ObjectName::new("ns", "dns"))
-            .with_cluster_ip("10.96.0.9")
-            .with_port(port),
-    );
-    process.endpoints("dns", &[(3, false)]);
+    add_dns(&mut process);
     process.sync();
     change_rules(&mut process);
     *failing.lock().unwrap() = Some("ns/a");
@@ -247,13 +276,7 @@ fn udp_flows_are_deleted_after_the_table_that_leads_elsewhere_is_replaced_and_no
 #[test]
 fn udp_flows_of_a_frontend_that_goes_with_a_table_are_deleted() {
     let mut first = Process::new();
-    let port = Port::new("http", 53).with_protocol(Protocol::Udp);
-    first.service(
-        Service::new(ObjectName::new("ns", "dns"))
-            .with_cluster_ip("10.96.0.9")
-            .with_port(port),
-    );
-    first.endpoints("dns", &[(3, false)]);
+    add_dns(&mut first);
     first.sync();
     // Another process with other rules, after the Service was deleted.
     let mut config = config();
@@ -264,70 +287,13 @@ fn udp_flows_of_a_frontend_that_goes_with_a_table_are_deleted() {
     assert_eq!(deletions_until_the_switch(&mut second), (false, true));
 }
 
-/// Tables in a network namespace in which another program changes something at each listing of chains. It counts the listings of elements.
-struct Busy(SharedTables, u32, Arc<Mutex<usize>>);
-
-impl Nftables for Busy {
-    fn execute_at(&mut self, generation: Option<u32>, transaction: &[Operation]) -> Vec<Result<(), Error>> {
-        self.0.execute_at(generation, transaction)
-    }
-
-    fn generation(&mut self) -> Result<u32, Error> {
-        Ok(self.1)
-    }
-
-    fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
-        self.0.tables(family)
-    }
-
-    fn chains(&mut self, table: &TableKey) -> Result<Vec<Chain>, Error> {
-        self.1 += 1;
-        self.0.chains(table)
-    }
-
-    fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
-        self.0.rules(table, chain)
-    }
-
-    fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
-        self.0.sets(table)
-    }
-
-    fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
-        *self.2.lock().unwrap() += 1;
-        self.0.elements(set)
-    }
-
-    fn find_elements(&mut self, elements: &Elements) -> Result<Vec<Option<Element>>, Error> {
-        self.0.find_elements(elements)
-    }
-
-    fn objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
-        self.0.objects(table)
-    }
-
-    fn flowtables(&mut self, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
-        self.0.flowtables(table)
-    }
-}
-
 #[test]
 fn the_elements_of_a_table_are_read_once_although_others_change_the_ruleset_all_the_time() {
     let (first, _) = serving();
-    let listed = Arc::new(Mutex::new(0));
-    let mut kernel = first.node.kernel();
-    kernel.tables = Box::new(Busy(first.node.tables.clone(), 0, Arc::clone(&listed)));
-    let mut proxier = Proxier::new(&config(), kernel).unwrap();
-    for kind in [Kind::Service, Kind::EndpointSlice] {
-        proxier.change(SourceId(0), Change::synced(kind));
-    }
-    let now = Instant::now();
-    let node = first.node.clone();
-    let mut second = Process { proxier, node, now };
-    for (name, last) in [("a", 1), ("b", 2)] {
-        second.service(service(name, last));
-        second.endpoints(name, &[(last, false)]);
-    }
+    let mut tables = Tables::of(&first.node);
+    tables.busy = Some(0);
+    let listed = Arc::clone(&tables.listed);
+    let mut second = process(first.node.clone(), tables);
     let synced = second.sync();
     assert!(synced.plan.is_empty(), "{}", synced.plan);
     // 17 sets in each family, without that of clients; that of the numbers of service ports is read before all others too.

@@ -15,7 +15,7 @@ mod support;
 
 use kernlink_dummylink::LinkName;
 use kernlink_ipset::{Operation as SetOperation, SetName};
-use kernlink_iptables_restore::{Family as TablesFamily, Save, Table};
+use kernlink_iptables_restore::{Edit, Family as TablesFamily, Restore, Save, Table};
 use kernlink_proxier::ipvs_mode::cleanup::hand_back;
 use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Proxier, SetId};
@@ -55,6 +55,13 @@ fn synced(steps: &[Step]) -> Kernel {
 }
 
 /// IPVS mode on this node, which no mode serves.
+/// Adds a rule of another program.
+fn append_to_prerouting(kernel: &mut Kernel, rule: &str) {
+    let edit = Edit::append("PREROUTING".parse().unwrap(), rule.parse().unwrap());
+    let restore = Restore::new(TablesFamily::Ipv4).with(Table::Nat, edit);
+    kernel.rules.restore(&restore).unwrap();
+}
+
 fn retiring(kernel: Kernel) -> Retiring {
     let links = Box::new(kernlink_dummylink::Fake::new());
     Retiring::new(config(), links).unwrap().with_kernel(kernel)
@@ -140,16 +147,8 @@ proptest! {
 #[test]
 fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses() {
     let mut kernel = synced(&[]);
-    let rules = "*nat\n-A PREROUTING -p tcp -m tcp --dport 8080 -j KUBE-LOAD-BALANCER\nCOMMIT\n";
-    let ruleset: kernlink_iptables_restore::Ruleset =
-        "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n".parse().unwrap();
-    assert!(ruleset.table(Table::Nat).is_some());
-    let rule = rules.lines().nth(1).unwrap().trim_start_matches("-A PREROUTING ");
-    let restore = kernlink_iptables_restore::Restore::new(Family::Ipv4).with(
-        Table::Nat,
-        kernlink_iptables_restore::Edit::append("PREROUTING".parse().unwrap(), rule.parse().unwrap()),
-    );
-    kernel.rules.restore(&restore).unwrap();
+    let rule = "-p tcp -m tcp --dport 8080 -j KUBE-LOAD-BALANCER";
+    append_to_prerouting(&mut kernel, rule);
     let mut retiring = retiring(kernel);
     let retired = clean_up(&mut retiring);
     let is_done = |step: &RetiredStep| step.outcome == RetiredOutcome::Done;
@@ -249,12 +248,10 @@ fn a_cleanup_creates_nothing_where_ipvs_mode_is_not_in_use() {
 #[test]
 fn a_set_that_a_rule_names_which_stays_is_emptied_and_stays() {
     let mut kernel = synced(&service());
-    let rule = "-m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT";
-    let restore = kernlink_iptables_restore::Restore::new(Family::Ipv4).with(
-        Table::Nat,
-        kernlink_iptables_restore::Edit::append("PREROUTING".parse().unwrap(), rule.parse().unwrap()),
+    append_to_prerouting(
+        &mut kernel,
+        "-m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT",
     );
-    kernel.rules.restore(&restore).unwrap();
     let mut retiring = retiring(kernel);
     let retired = clean_up(&mut retiring);
     let kept = "set KUBE-CLUSTER-IP stays: rules that stay name it";

@@ -19,6 +19,7 @@ use super::notification::{Decode, RulesNotification, decode_for};
 use super::{Changed, RulesSource, WatchEvent, WatchOptions, Watchable, Watched};
 
 type RulesEvents = kernlink_netlink::Events<RulesNotification, Decode>;
+
 /// Notices changes that other programs make, on a thread of its own. Dropping it stops the thread.
 ///
 /// Start it before the first sync: a change between the sync and the start is not noticed. It does not follow changes of the configuration:

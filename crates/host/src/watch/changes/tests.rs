@@ -47,6 +47,16 @@ fn changes() -> Changes {
     changes
 }
 
+/// What the events at this time require, and nothing after it.
+fn settled(changes: &mut Changes, now: Instant) -> Option<WatchEvent<Changed>> {
+    let next = changes.next()?;
+    assert_eq!(next, now + SETTLE);
+    let needed = changes.take(next);
+    assert_eq!(changes.take(next), None);
+    assert_eq!(changes.next(), None);
+    needed
+}
+
 /// What these events require.
 fn after(events: &[LinkEvent]) -> Option<WatchEvent<Changed>> {
     let mut changes = changes();
@@ -54,12 +64,7 @@ fn after(events: &[LinkEvent]) -> Option<WatchEvent<Changed>> {
     for event in events {
         changes.on_link_event(event, now);
     }
-    let next = changes.next()?;
-    assert_eq!(next, now + SETTLE);
-    let needed = changes.take(next);
-    assert_eq!(changes.take(next), None);
-    assert_eq!(changes.next(), None);
-    needed
+    settled(&mut changes, now)
 }
 
 fn recheck<const N: usize>(keys: [Changed; N]) -> Option<WatchEvent<Changed>> {
@@ -329,12 +334,7 @@ fn after_elements(events: &[RulesEvent<RulesNotification>]) -> Option<WatchEvent
     for event in events {
         changes.on_rules_event(event, now);
     }
-    let next = changes.next()?;
-    assert_eq!(next, now + SETTLE);
-    let needed = changes.take(next);
-    assert_eq!(changes.take(next), None);
-    assert_eq!(changes.next(), None);
-    needed
+    settled(&mut changes, now)
 }
 
 #[test]
