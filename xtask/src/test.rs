@@ -117,13 +117,10 @@ fn run_kernel(
     path: &Path,
     options: &vm::Options,
 ) -> Result<Vec<TierReport>> {
-    let on_host = || -> Result<Option<Vec<Step>>> {
-        match tiers.contains(&Tier::Host) {
-            true => kernel_steps(kernel, Tier::Host, &[], path).map(Some),
-            false => Ok(None),
-        }
-    };
-    let on_host = on_host()?;
+    let on_host = tiers.contains(&Tier::Host);
+    let on_host = on_host
+        .then(|| kernel_steps(kernel, Tier::Host, &[], path))
+        .transpose()?;
     if !tiers.contains(&Tier::Vm) {
         let host = on_host.map(|steps| timed(Tier::Host, || run_host(workspace, &steps, |_| Ok(()))));
         return Ok(host.transpose()?.into_iter().collect());
@@ -135,20 +132,18 @@ fn run_kernel(
         // Returns the steps that the VM got.
         let host = scope.spawn(move || -> (Steps, Result<Option<TierReport>>) {
             let run = || -> Result<Option<TierReport>> {
+                let mut give = |steps: Vec<Step>| -> Result<()> {
+                    steps.into_iter().try_for_each(|step| list.give(step))
+                };
                 let Some(steps) = on_host else {
-                    in_vm.all.into_iter().try_for_each(|step| list.give(step))?;
+                    give(in_vm.all)?;
                     return Ok(None);
                 };
-                in_vm.first().into_iter().try_for_each(|step| list.give(step))?;
+                give(in_vm.first())?;
                 let report = timed(Tier::Host, || {
-                    run_host(workspace, &steps, |binary| {
-                        in_vm
-                            .after(binary)
-                            .into_iter()
-                            .try_for_each(|step| list.give(step))
-                    })
+                    run_host(workspace, &steps, |binary| give(in_vm.after(binary)))
                 })?;
-                in_vm.last().into_iter().try_for_each(|step| list.give(step))?;
+                give(in_vm.last())?;
                 Ok(Some(report))
             };
             let report = run();
