@@ -195,7 +195,7 @@ pub struct Retired {
     pub waiting: usize,
     /// The number of endpoints that stay until their connections end.
     pub draining: usize,
-    /// Whether nothing is left that can be removed. The next listing may find something again.
+    /// Whether nothing is left that can be removed, and no operation that failed has to be made again. The next listing may find something again.
     pub is_gone: bool,
 }
 
@@ -245,7 +245,7 @@ pub struct Leftovers {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Removed {
-    /// The number of operations that were done, by mode. Modes of which nothing was left are missing.
+    /// The number of operations that were done, by mode. Modes of which nothing was removed are missing.
     pub done: BTreeMap<&'static str, usize>,
     /// What could not be read or removed, and why.
     pub failures: Vec<String>,
@@ -256,34 +256,72 @@ pub struct Removed {
 /// Removes what these modes left, on a node that no mode serves: a hand-over without a serving mode.
 ///
 /// A mode may find that another one still uses an object that both have. So there are further rounds as long as anything was removed, of each mode
-/// in their order. What the last round of each could not do is returned.
+/// in their order. Returned is what the last round of each could not read or had to keep, and each operation that failed, unless a later round
+/// executed it or found nothing left of the mode.
 pub fn remove_all(modes: &mut [Box<dyn Retire>], now: Instant) -> Removed {
     let mut all = Removed::default();
-    for _ in 0..=modes.len() {
+    let mut rests: Vec<Rest> = modes.iter().map(|_| Rest::default()).collect();
+    // One more than there are modes, and one that finds nothing left.
+    for _ in 0..modes.len() + 2 {
         let mut has_done = false;
-        (all.failures, all.kept) = (Vec::new(), Vec::new());
-        for mode in modes.iter_mut() {
-            let retired = mode.retire(&Round::without_serving_mode(now));
-            extend(&mut all.failures, retired.problems);
-            extend(&mut all.kept, retired.kept);
-            for step in &retired.steps {
-                match &step.outcome {
-                    RetiredOutcome::Done => {
-                        *all.done.entry(mode.mode()).or_default() += 1;
-                        has_done = true;
-                    }
-                    RetiredOutcome::Failed(error) => {
-                        extend(&mut all.failures, vec![format!("{}: {error}", step.summary())]);
-                    }
-                    RetiredOutcome::Planned | RetiredOutcome::Skipped => {}
-                }
+        for (mode, rest) in modes.iter_mut().zip(&mut rests) {
+            let done = rest.record(mode.retire(&Round::without_serving_mode(now)));
+            if done > 0 {
+                *all.done.entry(mode.mode()).or_default() += done;
+                has_done = true;
             }
         }
         if !has_done {
             break;
         }
     }
+    for rest in rests {
+        extend(&mut all.failures, rest.problems);
+        extend(
+            &mut all.failures,
+            rest.failed.into_iter().map(|(_, text)| text).collect(),
+        );
+        extend(&mut all.kept, rest.kept);
+    }
     all
+}
+
+/// What the rounds of a mode could not remove.
+#[derive(Default)]
+struct Rest {
+    /// What the last round could not read.
+    problems: Vec<String>,
+    /// The commands that failed, each with a text about it.
+    failed: Vec<(String, String)>,
+    /// What the last round kept.
+    kept: Vec<String>,
+}
+
+impl Rest {
+    /// Records a round. Returns the number of operations that were done.
+    fn record(&mut self, round: Retired) -> usize {
+        self.problems = round.problems;
+        self.kept = round.kept;
+        if round.is_gone {
+            self.failed.clear();
+        }
+        let mut done = 0;
+        for step in &round.steps {
+            match &step.outcome {
+                RetiredOutcome::Planned | RetiredOutcome::Skipped => continue,
+                RetiredOutcome::Done => {
+                    done += 1;
+                    self.failed.retain(|(command, _)| *command != step.command);
+                }
+                RetiredOutcome::Failed(error) => {
+                    self.failed.retain(|(command, _)| *command != step.command);
+                    let text = format!("{}: {error}", step.summary());
+                    self.failed.push((step.command.clone(), text));
+                }
+            }
+        }
+        done
+    }
 }
 
 /// What these modes left, as the commands with which [`remove_all`] begins. Changes nothing.
@@ -469,6 +507,79 @@ mod tests {
             ["a table cannot be read", "delete refused: refused"]
         );
         assert_eq!(removed.done, BTreeMap::from([("a mode", 1)]));
+    }
+
+    /// What was done to a mode in a round.
+    type Made = (Vec<RetiredStep>, bool);
+
+    /// A mode whose rounds are given.
+    #[derive(Debug)]
+    struct Rounds(Vec<Made>);
+
+    impl Retire for Rounds {
+        fn mode(&self) -> &'static str {
+            "a mode"
+        }
+
+        fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
+            Ok(true)
+        }
+
+        fn is_serving(&mut self) -> Result<bool, String> {
+            Ok(false)
+        }
+
+        fn retire(&mut self, _round: &Round<'_>) -> Retired {
+            let (steps, is_gone) = if self.0.is_empty() {
+                Made::default()
+            } else {
+                self.0.remove(0)
+            };
+            Retired {
+                steps,
+                is_gone,
+                ..Retired::default()
+            }
+        }
+    }
+
+    /// The failures after these rounds. Each consists of commands with their errors, and whether nothing is left.
+    fn failures_after(rounds: &[(&[(&str, Option<&str>)], bool)]) -> Vec<String> {
+        let step = |(command, error): &(&str, Option<&str>)| RetiredStep {
+            class: Class {
+                kind: "object",
+                family: None,
+                is_shared: false,
+            },
+            command: (*command).to_owned(),
+            outcome: error.map_or(RetiredOutcome::Done, |error| {
+                RetiredOutcome::Failed(error.to_owned())
+            }),
+        };
+        let rounds = rounds
+            .iter()
+            .map(|(steps, is_gone)| (steps.iter().map(step).collect(), *is_gone));
+        let mode: Box<dyn Retire> = Box::new(Rounds(rounds.collect()));
+        remove_all(&mut [mode], Instant::now()).failures
+    }
+
+    #[test]
+    fn a_failure_of_an_earlier_round_is_returned_unless_a_later_one_did_the_same_or_found_nothing() {
+        let failed = ("delete flows", Some("refused"));
+        let other = ("delete other", None);
+        // No later round makes it again.
+        let forgotten = failures_after(&[(&[other, failed], false), (&[], false)]);
+        assert_eq!(forgotten, ["delete flows: refused"]);
+        let done = failures_after(&[(&[other, failed], false), (&[("delete flows", None)], false)]);
+        assert_eq!(done, Vec::<String>::new());
+        let last = ("delete flows", Some("busy"));
+        assert_eq!(
+            failures_after(&[(&[other, failed], false), (&[last], false)]),
+            ["delete flows: busy"]
+        );
+        // As when the reply was lost, or the rest was removed by another command.
+        let gone = failures_after(&[(&[other, failed], false), (&[other], false), (&[], true)]);
+        assert_eq!(gone, Vec::<String>::new());
     }
 
     #[test]
