@@ -77,3 +77,52 @@ fn execute<M: DataPath>(
         report.replace(StepId::at(index), outcome);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kernlink_base::Backoff;
+    use kernlink_services::Config;
+
+    use super::*;
+    use crate::plan::PlanBuilder;
+    use crate::retry::Retries;
+    use crate::scripted::{Refused, Script, Scripted};
+
+    #[test]
+    fn an_operation_without_an_outcome_is_recorded_as_failed() {
+        let mut kernel = Script {
+            steps: vec![
+                (0, "a", "add a"),
+                (0, "b", "add b"),
+                (0, "c", "add c"),
+                (1, "d", "add d"),
+            ],
+            // Of three operations, the last two have none. The next call returns one too many.
+            outcomes: [vec![Ok(())], vec![Err(Refused::Refused), Ok(())]].into(),
+        };
+        let mut state = Scripted::new(&Config::new("node-a"));
+        state.observe(&mut kernel).unwrap();
+        let retries = Retries::new(Backoff::default());
+        let mut builder = PlanBuilder::new(&retries);
+        state.plan(&mut builder);
+        let report = apply(&builder.finish().plan, &mut kernel, &mut state);
+        let failed = |error| Outcome::Failed(error);
+        assert_eq!(
+            report.outcomes().cloned().collect::<Vec<_>>(),
+            [
+                Outcome::Done,
+                failed(Refused::OutcomeMissing),
+                failed(Refused::OutcomeMissing),
+                failed(Refused::Refused),
+            ]
+        );
+        assert_eq!(state.done, ["add a"]);
+        let failed = [
+            ("add b", Refused::OutcomeMissing),
+            ("add c", Refused::OutcomeMissing),
+            ("add d", Refused::Refused),
+        ];
+        let failed = failed.map(|(operation, error)| (operation.to_owned(), error));
+        assert_eq!(state.failed, failed);
+    }
+}

@@ -288,7 +288,7 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// Records in the observed objects that an operation was done.
     fn record(&mut self, operation: &Self::Operation);
 
-    /// Records that an operation failed. Not called for an operation without an [outcome](Self::outcome_missing). Default: the retry alone
+    /// Records that an operation failed; one without an outcome with [the error for that](Self::outcome_missing). Default: the retry alone
     /// matters.
     fn record_failure(&mut self, _operation: &Self::Operation, _error: &Self::Error) {}
 

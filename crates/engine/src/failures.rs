@@ -67,7 +67,10 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
         }
         let mut new: BTreeMap<Cause, New<'_>> = BTreeMap::new();
         for ((_, step), outcome) in plan.steps().zip(report.outcomes()) {
-            if let Outcome::Failed(error) = outcome {
+            if let Outcome::Failed(error) = outcome
+                // Otherwise a later step of the plan for the same object was done.
+                && has_failed(&step.key)
+            {
                 self.add::<M>(step, error, &mut new);
             }
         }
@@ -197,4 +200,45 @@ fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
         error = source;
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use kernlink_services::{Change, Config, Kind, SourceId};
+
+    use super::*;
+    use crate::Proxier;
+    use crate::scripted::{Refused, Script, Scripted};
+    use crate::solved::SOLVED;
+
+    /// The codes of the events about operations of a sync with two steps for one object, which have these outcomes.
+    fn codes(outcomes: [Result<(), Refused>; 2]) -> Vec<&'static str> {
+        let kernel = Script {
+            steps: vec![(0, "flows", "first pass"), (1, "flows", "second pass")],
+            outcomes: outcomes.map(|outcome| vec![outcome]).into(),
+        };
+        let mut proxier = Proxier::<Scripted>::new(&Config::new("node-a"), kernel).unwrap();
+        for kind in [Kind::Service, Kind::EndpointSlice] {
+            proxier.change(SourceId(0), Change::synced(kind));
+        }
+        let synced = proxier.sync(Instant::now()).unwrap();
+        assert_eq!(synced.report.outcomes().count(), 2);
+        let codes = synced.events.iter().filter_map(|event| match &event.reason {
+            Reason::DataPath { code, .. } => Some(*code),
+            _ => None,
+        });
+        codes
+            .filter(|code| [OPERATION_FAILED, SOLVED].contains(code))
+            .collect()
+    }
+
+    #[test]
+    fn an_object_whose_last_step_was_done_has_no_event() {
+        let failed = || Err(Refused::Refused);
+        assert_eq!(codes([failed(), Ok(())]), Vec::<&str>::new());
+        assert_eq!(codes([Ok(()), failed()]), [OPERATION_FAILED]);
+        assert_eq!(codes([failed(), failed()]), [OPERATION_FAILED]);
+    }
 }

@@ -29,6 +29,8 @@ pub mod retry;
 mod reverted;
 pub mod runner;
 pub mod schedule;
+#[cfg(test)]
+mod scripted;
 mod solved;
 mod stale_flows;
 pub mod status;
