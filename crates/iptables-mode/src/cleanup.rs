@@ -12,73 +12,28 @@
 //! | a chain that a foreign rule jumps to, and what this chain uses | [`Removal::kept_chains`] |
 //! | sysctls, flows in connection tracking | other programs may need them |
 
-use std::fmt;
-
-use kernlink_iptables_restore::{ChainName, Iptables, Operation, Table};
-use kernlink_netfilter::{Jump, Owned, plan_removal, write_removal};
+use kernlink_iptables_restore::{ChainName, Iptables, Table};
+pub use kernlink_netfilter::Removal;
+use kernlink_netfilter::{Jump, Owned};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, jumps};
-use super::error::Error;
 use super::observed::is_port_chain;
 
-/// Operations that remove the owned chains and jumps, and what prevents others.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Removal {
-    /// The operations, one for each table. They do not depend on each other.
-    pub operations: Vec<Operation>,
-    /// What could not be read; its objects stay.
-    pub errors: Vec<Error>,
-    /// Owned chains that stay because a foreign rule jumps to them, or because such a chain does.
-    pub kept_chains: Vec<(Family, Table, ChainName)>,
-}
-
-impl Removal {
-    /// Adds all owned chains of a family, and the jumps to them.
-    fn add_family(&mut self, rules: &mut dyn Iptables, family: Family) {
-        let jumps = owned_jumps();
+/// Decides what is removed: all owned chains of both families, and the jumps to them.
+#[must_use]
+pub fn remaining(rules: &mut dyn Iptables) -> Removal {
+    let jumps = owned_jumps();
+    let mut removal = Removal::default();
+    for family in Family::ALL {
         for table in TABLES {
             let owned = Owned {
                 is_owned: &|name: &ChainName| is_owned(table, name),
                 jumps: &jumps,
                 rewritten: &[],
             };
-            match plan_removal(rules, family, table, &owned) {
-                Ok(of_table) => {
-                    let kept = of_table.kept.iter().map(|chain| (family, table, *chain));
-                    self.kept_chains.extend(kept);
-                    let restore = of_table.restore(family, table);
-                    self.operations.extend(restore.map(Operation::Restore));
-                }
-                Err(error) => self.errors.push(error.into()),
-            }
+            removal.add_table(rules, family, table, &owned);
         }
-    }
-
-    /// Executes the operations. Returns one outcome for each, in order; one that fails does not stop those after it.
-    pub fn execute(&self, rules: &mut dyn Iptables) -> Vec<Result<(), Error>> {
-        let outcomes = self.operations.iter().map(|operation| {
-            let outcome = rules.execute(std::slice::from_ref(operation)).pop();
-            outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into))
-        });
-        outcomes.collect()
-    }
-}
-
-impl fmt::Display for Removal {
-    /// The commands, and a line for everything that stays.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_removal(f, &self.operations, &self.errors, &self.kept_chains)
-    }
-}
-
-/// Decides what is removed: all owned chains of both families, and the jumps to them.
-#[must_use]
-pub fn remaining(rules: &mut dyn Iptables) -> Removal {
-    let mut removal = Removal::default();
-    for family in Family::ALL {
-        removal.add_family(rules, family);
     }
     removal
 }

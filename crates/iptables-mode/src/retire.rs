@@ -14,9 +14,7 @@ use std::time::Instant;
 use kernlink_base::ErrorChain;
 use kernlink_engine::retire::{Interim, Kept, Name, Retire, Retired, RetiredOutcome, Round};
 use kernlink_iptables_restore::{Error, Iptables, Operation, Rule, Ruleset, Save, Table};
-use kernlink_netfilter::{
-    interim, kept_chain, name_of_chain, read_tables_of, retired_step, unreadable_table,
-};
+use kernlink_netfilter::{interim, name_of_chain, read_tables_of, retired_step, unreadable_table};
 use kernlink_services::Family;
 
 use self::plan::{Remaining, is_left, rules_of_services};
@@ -77,21 +75,6 @@ impl Retiring {
         if is_done && round.executes {
             self.interim[family.index()] = remaining.interim;
         }
-    }
-
-    /// Removes everything, each table by itself, on a node without a serving mode.
-    fn remove_all(&mut self, round: &Round<'_>) -> Retired {
-        let mut retired = Retired::default();
-        let removal = remaining(&mut *self.rules);
-        let operations = removal.operations.iter();
-        retired.steps = operations
-            .map(|operation| retired_step(&mut *self.rules, round, operation))
-            .collect();
-        let errors = removal.errors.iter();
-        retired.problems = errors.map(|error| ErrorChain(error).to_string()).collect();
-        retired.kept = removal.kept_chains.iter().map(kept_chain).collect();
-        retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
-        retired
     }
 }
 
@@ -175,7 +158,8 @@ impl Retire for Retiring {
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {
         if !round.has_serving_mode {
-            return self.remove_all(round);
+            // Each table by itself.
+            return remaining(&mut *self.rules).retire(&mut *self.rules, round);
         }
         let mut retired = Retired::default();
         for (family, read) in self.tables() {

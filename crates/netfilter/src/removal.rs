@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use kernlink_base::ErrorChain;
-use kernlink_engine::retire::{RetiredStep, Round};
+use kernlink_engine::retire::{Retired, RetiredStep, Round};
 use kernlink_iptables_restore::{
     ChainName, Edit, Error, Iptables, Operation, Restore, Ruleset, Save, Table, TableRules,
 };
@@ -54,26 +54,76 @@ impl TableRemoval {
     }
 }
 
-/// Writes the commands of a removal, and a line for everything that stays: what could not be read, and the chains that foreign rules use.
-///
-/// # Errors
-/// Those of the formatter.
-pub fn write_removal(
-    f: &mut fmt::Formatter<'_>,
-    operations: &[impl fmt::Display],
-    errors: &[impl std::error::Error],
-    kept_chains: &[(Family, Table, ChainName)],
-) -> fmt::Result {
-    for operation in operations {
-        writeln!(f, "{operation}")?;
+/// What removes owned chains and the jumps to them, and what prevents the removal of others.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Removal {
+    /// The operations, one for each table with something to remove. They do not depend on each other.
+    pub operations: Vec<Operation>,
+    /// Why tables could not be read; their chains stay.
+    pub errors: Vec<Error>,
+    /// Owned chains that stay because a foreign rule jumps to them, or because such a chain does.
+    pub kept_chains: Vec<(Family, Table, ChainName)>,
+}
+
+impl Removal {
+    /// Reads a table and adds what removes its owned chains, and the jumps to them. If it cannot be read, it adds the error.
+    pub fn add_table(
+        &mut self,
+        iptables: &mut dyn Iptables,
+        family: Family,
+        table: Table,
+        owned: &Owned<'_>,
+    ) {
+        match plan_removal(iptables, family, table, owned) {
+            Ok(of_table) => {
+                let kept = of_table.kept.iter().map(|chain| (family, table, *chain));
+                self.kept_chains.extend(kept);
+                let restore = of_table.restore(family, table);
+                self.operations.extend(restore.map(Operation::Restore));
+            }
+            Err(error) => self.errors.push(error),
+        }
     }
-    for error in errors {
-        writeln!(f, "# {}", ErrorChain(error))?;
+
+    /// Executes the operations. Returns one outcome for each, in order; one that fails does not stop those after it.
+    pub fn execute(&self, iptables: &mut dyn Iptables) -> Vec<Result<(), Error>> {
+        let outcomes = self.operations.iter().map(|operation| {
+            let outcome = iptables.execute(std::slice::from_ref(operation)).pop();
+            outcome.unwrap_or(Err(Error::OutcomeMissing))
+        });
+        outcomes.collect()
     }
-    for kept in kept_chains {
-        writeln!(f, "# {}", kept_chain(kept))?;
+
+    /// A round that executes the operations.
+    pub fn retire(&self, iptables: &mut dyn Iptables, round: &Round<'_>) -> Retired {
+        let mut retired = Retired::default();
+        let operations = self.operations.iter();
+        retired.steps = operations
+            .map(|operation| retired_step(&mut *iptables, round, operation))
+            .collect();
+        let errors = self.errors.iter();
+        retired.problems = errors.map(|error| ErrorChain(error).to_string()).collect();
+        retired.kept = self.kept_chains.iter().map(kept_chain).collect();
+        retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
+        retired
     }
-    Ok(())
+}
+
+impl fmt::Display for Removal {
+    /// The commands, and a line for everything that stays: what could not be read, and the chains that foreign rules use.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for operation in &self.operations {
+            writeln!(f, "{operation}")?;
+        }
+        for error in &self.errors {
+            writeln!(f, "# {}", ErrorChain(error))?;
+        }
+        for kept in &self.kept_chains {
+            writeln!(f, "# {}", kept_chain(kept))?;
+        }
+        Ok(())
+    }
 }
 
 /// The text about an owned chain that stays because foreign rules use it.
@@ -92,10 +142,7 @@ pub fn retired_step(rules: &mut dyn Iptables, round: &Round<'_>, operation: &Ope
 }
 
 /// Reads a table and decides what is removed from it. A host without the table has nothing to remove.
-///
-/// # Errors
-/// If the table exists and cannot be read.
-pub fn plan_removal(
+fn plan_removal(
     iptables: &mut dyn Iptables,
     family: Family,
     table: Table,

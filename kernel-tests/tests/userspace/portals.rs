@@ -5,8 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools};
-use kernlink_services::Family;
-use kernlink_userspace::data_path::cleanup;
 
 use super::support::*;
 
@@ -122,7 +120,7 @@ fn rules_are_restored_after_a_firewall_flush_and_the_connections_live() {
         assert!(process.sync() > 0);
         old.ask().unwrap();
         ask_many(place.client(), Protocol::Tcp, tcp, 1).assert_balanced(&["pod0"], 0);
-        cleanup(&mut client(variant), &Family::ALL).unwrap();
+        clean(variant);
     }
 }
 
@@ -163,7 +161,7 @@ fn a_deleted_service_refuses_and_cleanup_leaves_foreign_rules() {
         process.delete();
         process.sync();
         assert!(rules().iter().all(|rule| !rule.contains("default/web")));
-        cleanup(&mut client(variant), &Family::ALL).unwrap();
+        clean(variant);
         assert_eq!(rules(), before);
         drop(place);
     }

@@ -13,7 +13,7 @@ use kernlink_services::{
     ObjectName, Port, Service, ServiceType, SourceId,
 };
 use kernlink_userspace::Limits;
-use kernlink_userspace::data_path::{Config, Kernel, Proxier};
+use kernlink_userspace::data_path::{Config, Kernel, Proxier, remaining};
 use kernlink_userspace::limits::DIAL_TIMEOUTS;
 use tokio::runtime::Runtime;
 
@@ -225,6 +225,14 @@ impl Process {
 }
 
 /// The tools of one variant, with a lock file of the calling test.
+/// Removes what userspace mode left.
+pub(crate) fn clean(variant: Variant) {
+    let removal = remaining(&mut client(variant), &Family::ALL);
+    assert_eq!(removal.errors, []);
+    let outcomes = removal.execute(&mut client(variant));
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}\n{removal}");
+}
+
 pub(crate) fn client(variant: Variant) -> Client {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("test").replace("::", "-");

@@ -24,7 +24,7 @@ mod state;
 mod totals;
 mod watch;
 
-pub use self::cleanup::{CleanedUp, cleanup, has_portals, plan_cleanup};
+pub use self::cleanup::{has_portals, remaining};
 pub use self::config::Config;
 pub use self::error::{Error, SocketError};
 pub use self::kernel::Kernel;

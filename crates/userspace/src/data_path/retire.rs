@@ -8,11 +8,10 @@ use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_engine::retire::{Kept, Retire, Retired, Round};
-use kernlink_iptables_restore::{Iptables, Operation};
-use kernlink_netfilter::{kept_chain, retired_step};
+use kernlink_iptables_restore::Iptables;
 use kernlink_services::Family;
 
-use super::cleanup::{has_portals, plan_cleanup};
+use super::cleanup::{has_portals, remaining};
 
 /// Finds and removes what userspace mode left: the portal chains, and the jumps to them. Its listening ports end with its process.
 pub struct Retiring(Box<dyn Iptables>);
@@ -37,9 +36,10 @@ impl Retire for Retiring {
     }
 
     fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
-        match plan_cleanup(&mut *self.0, &Family::ALL) {
-            Ok(cleanup) => Ok(!cleanup.restores.is_empty()),
-            Err(error) => Err(ErrorChain(&error).to_string()),
+        let removal = remaining(&mut *self.0, &Family::ALL);
+        match removal.errors.first() {
+            Some(error) => Err(ErrorChain(error).to_string()),
+            None => Ok(!removal.operations.is_empty()),
         }
     }
 
@@ -48,18 +48,6 @@ impl Retire for Retiring {
     }
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {
-        let mut retired = Retired::default();
-        match plan_cleanup(&mut *self.0, &Family::ALL) {
-            Ok(cleanup) => {
-                retired.kept = cleanup.kept.iter().map(kept_chain).collect();
-                let operations = cleanup.restores.into_iter().map(Operation::Restore);
-                retired.steps = operations
-                    .map(|operation| retired_step(&mut *self.0, round, &operation))
-                    .collect();
-            }
-            Err(error) => retired.problems.push(ErrorChain(&error).to_string()),
-        }
-        retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
-        retired
+        remaining(&mut *self.0, &Family::ALL).retire(&mut *self.0, round)
     }
 }

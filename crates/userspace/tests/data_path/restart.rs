@@ -2,7 +2,7 @@
 
 use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
 use kernlink_services::Family;
-use kernlink_userspace::data_path::{cleanup, plan_cleanup};
+use kernlink_userspace::data_path::remaining;
 
 use super::support::*;
 
@@ -100,10 +100,13 @@ fn cleanup_removes_portal_chains_and_their_jumps_only() {
     let before = fixture.tables.0.lock().unwrap().ruleset(Family::Ipv4).to_string();
     fixture.services(vec![web("web", 10)]).sync();
     let mut tables = fixture.tables.clone();
-    let planned = plan_cleanup(&mut tables, &[Family::Ipv4, Family::Ipv6]).unwrap();
+    let removal = remaining(&mut tables, &Family::ALL);
+    assert_eq!(removal.errors, []);
     assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 2);
-    let done = cleanup(&mut tables, &[Family::Ipv4, Family::Ipv6]).unwrap();
-    assert_eq!(planned, done);
+    assert!(
+        removal.execute(&mut tables).iter().all(Result::is_ok),
+        "{removal}"
+    );
     let nat = |text: &str| -> Vec<String> {
         text.lines()
             .filter(|line| !line.starts_with('#'))
@@ -121,10 +124,7 @@ fn cleanup_removes_portal_chains_and_their_jumps_only() {
             .all(|line| !line.contains("PORTALS") && !line.contains("NODEPORT")),
         "{after:#?}"
     );
-    assert_eq!(
-        cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores,
-        Vec::new()
-    );
+    assert_eq!(remaining(&mut tables, &[Family::Ipv4]).operations, []);
 }
 
 #[test]
@@ -137,16 +137,44 @@ fn cleanup_keeps_a_chain_that_a_foreign_rule_uses() {
     tables
         .restore(&Restore::new(Family::Ipv4).with(Table::Filter, foreign))
         .unwrap();
-    let done = cleanup(&mut tables, &[Family::Ipv4]).unwrap();
-    assert_eq!(done.kept.len(), 1);
+    let removal = remaining(&mut tables, &[Family::Ipv4]);
+    assert!(
+        removal.execute(&mut tables).iter().all(Result::is_ok),
+        "{removal}"
+    );
+    assert_eq!(removal.kept_chains.len(), 1);
     assert_eq!(
         fixture.tables.chain(Family::Ipv4, Table::Filter, "FORWARD").len(),
         1
     );
+    assert_eq!(remaining(&mut tables, &[Family::Ipv4]).operations, []);
+}
+
+#[test]
+fn a_table_that_cannot_be_read_does_not_prevent_the_removal_from_the_others() {
+    let mut service = web("web", 10);
+    service.cluster_ips = vec![service.cluster_ip.clone(), "fd00:96::1".to_owned()];
+    service.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    let mut fixture = Fixture::new();
+    fixture.services(vec![service]).sync();
+    let tables = fixture.tables.clone();
+    let mut retiring = Retiring::new(Box::new(tables.clone()));
+    // Table `nat` of IPv4.
+    tables.fail_readings(1);
+    let retired = retiring.retire(&Round::without_serving_mode(Instant::now()));
+    let problem = "cannot read tables: the program did not end in time";
     assert_eq!(
-        cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores,
-        Vec::new()
+        (retired.problems, retired.is_gone),
+        (vec![problem.to_owned()], false)
     );
+    assert_eq!(retired.steps.len(), 3);
+    assert!(!tables.portal_rules(Family::Ipv4).is_empty());
+    assert_eq!(tables.portal_rules(Family::Ipv6), Vec::<String>::new());
+    // The next round removes the rest.
+    tables.fail_readings(0);
+    let retired = retiring.retire(&Round::without_serving_mode(Instant::now()));
+    assert_eq!((retired.problems, retired.steps.len()), (Vec::new(), 1));
+    assert_eq!(tables.portal_rules(Family::Ipv4), Vec::<String>::new());
 }
 
 #[test]
