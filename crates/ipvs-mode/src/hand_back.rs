@@ -15,7 +15,7 @@ use super::sets::SetId;
 /// Operations on the objects that kube-proxy does not know, and what prevents others.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Removal {
+pub struct HandBack {
     /// The operations, in order.
     pub operations: Vec<Operation>,
     /// What could not be read; its objects stay.
@@ -25,7 +25,51 @@ pub struct Removal {
     pub too_large: Vec<SetName>,
 }
 
-impl Removal {
+impl HandBack {
+    /// Reads what hands the node back to kube-proxy while traffic flows: the sets that only kernlink uses are destroyed, and sets that it enlarged
+    /// get kube-proxy's parameters. Virtual servers, addresses, entries and rules are those of kube-proxy and stay.
+    #[must_use]
+    pub fn plan(kernel: &mut Kernel) -> Self {
+        let mut this = Self::default();
+        let headers = match kernel.sets.headers() {
+            Ok(headers) => headers,
+            Err(error) => {
+                this.errors.push(error.into());
+                return this;
+            }
+        };
+        for header in &headers {
+            let Some((family, id)) = SetId::of_name(&header.set.name).filter(|(_, id)| *id != SetId::Ledger)
+            else {
+                continue;
+            };
+            let definition = id.definition(family);
+            let (Some(maxelem), Some(actual)) = (definition.options.maxelem, header.set.options.maxelem)
+            else {
+                continue;
+            };
+            if maxelem == actual {
+                continue;
+            }
+            match kernel.sets.list_set(&header.set.name) {
+                Ok(contents) if contents.entries.len() > maxelem as usize => {
+                    this.too_large.push(header.set.name);
+                }
+                Ok(contents) => this.operations.push(Operation::ReplaceSet(Box::new(Replacement {
+                    set: definition,
+                    entries: contents.entries,
+                }))),
+                Err(error) => this.errors.push(error.into()),
+            }
+        }
+        // Last: until then another process recognises the virtual servers by the ledger.
+        let names = headers.iter().map(|header| header.set.name);
+        let removed = names.filter(is_only_of_kernlink);
+        this.operations
+            .extend(removed.map(|name| Operation::from(SetOperation::destroy(name))));
+        this
+    }
+
     /// Executes the operations. Returns one outcome for each, in order; one that fails does not stop those after it.
     pub fn execute(&self, kernel: &mut Kernel) -> Vec<Result<(), Error>> {
         let operations: Vec<&Operation> = self.operations.iter().collect();
@@ -33,7 +77,7 @@ impl Removal {
     }
 }
 
-impl fmt::Display for Removal {
+impl fmt::Display for HandBack {
     /// The commands, and a line for everything that stays.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for operation in &self.operations {
@@ -50,52 +94,6 @@ impl fmt::Display for Removal {
         }
         Ok(())
     }
-}
-
-/// What hands the node back to kube-proxy while traffic flows: the sets that only kernlink uses are destroyed, and sets that it enlarged get
-/// kube-proxy's parameters. Virtual servers, addresses, entries and rules are those of kube-proxy and stay.
-#[must_use]
-pub fn hand_back(kernel: &mut Kernel) -> Removal {
-    let mut removal = Removal::default();
-    let headers = match kernel.sets.headers() {
-        Ok(headers) => headers,
-        Err(error) => {
-            removal.errors.push(error.into());
-            return removal;
-        }
-    };
-    for header in &headers {
-        let Some((family, id)) = SetId::of_name(&header.set.name).filter(|(_, id)| *id != SetId::Ledger)
-        else {
-            continue;
-        };
-        let definition = id.definition(family);
-        let (Some(maxelem), Some(actual)) = (definition.options.maxelem, header.set.options.maxelem) else {
-            continue;
-        };
-        if maxelem == actual {
-            continue;
-        }
-        match kernel.sets.list_set(&header.set.name) {
-            Ok(contents) if contents.entries.len() > maxelem as usize => {
-                removal.too_large.push(header.set.name);
-            }
-            Ok(contents) => removal
-                .operations
-                .push(Operation::ReplaceSet(Box::new(Replacement {
-                    set: definition,
-                    entries: contents.entries,
-                }))),
-            Err(error) => removal.errors.push(error.into()),
-        }
-    }
-    // Last: until then another process recognises the virtual servers by the ledger.
-    let names = headers.iter().map(|header| header.set.name);
-    let removed = names.filter(is_only_of_kernlink);
-    removal
-        .operations
-        .extend(removed.map(|name| Operation::from(SetOperation::destroy(name))));
-    removal
 }
 
 /// Whether a set is one of the ledger, of deadlines, or of a replacement that did not end.

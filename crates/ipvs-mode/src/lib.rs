@@ -1,6 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-pub mod cleanup;
 mod compile;
 pub mod config;
 #[cfg(feature = "metrics")]
@@ -9,7 +8,9 @@ mod data_path;
 mod drain;
 pub mod error;
 mod extensions;
+mod facts;
 pub mod forwarding;
+pub mod hand_back;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]

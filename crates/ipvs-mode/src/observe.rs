@@ -5,7 +5,7 @@ mod links;
 pub(super) mod sets;
 mod sources;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use kernlink_base::ErrorChain;
@@ -13,7 +13,7 @@ use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_engine::overlap::join;
 use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
 use kernlink_host::processors;
-use kernlink_ipset::{Element, Entry};
+use kernlink_ipset::Entry;
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{
     Consistency, Ipvs, RealServerKey, RealServerSummary, Snapshot, SnapshotEntry, VirtualServerKey,
@@ -23,9 +23,10 @@ use kernlink_services::{Event, Family};
 
 pub(super) use self::links::observe_addresses;
 use super::error::Error;
+use super::facts::Facts;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::ownership::{self, Identified, KernelFacts};
+use super::ownership::{self, Identified};
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, Part, State};
 use super::sysctls::CONNTRACK_BUCKETS;
@@ -118,7 +119,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     state.set_deadlines_dirty();
     state.timeouts.observed = Some(timeouts);
     state.timeouts.is_dirty = true;
-    if state.retired.is_some() {
+    if let Some(retired) = &mut state.retired {
+        let totals = kernel.conntrack.totals();
+        retired.is_conntrack_missing = totals.is_err_and(|error| error.is_module_missing());
         if state.has_successor() {
             sources::observe_sources(state, kernel);
         }
@@ -196,67 +199,6 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
         events.extend(set_rules(state, family, read));
     }
     events
-}
-
-/// What the observed sets and addresses show about ownership.
-struct Facts<'a> {
-    state: &'a State,
-    /// The addresses in entries of frontend sets.
-    frontend_addresses: HashSet<IpAddr>,
-    node_addresses: HashSet<IpAddr>,
-}
-
-impl<'a> Facts<'a> {
-    fn of(state: &'a State) -> Self {
-        let mut frontend_addresses = HashSet::new();
-        for family in Family::ALL
-            .into_iter()
-            .filter(|family| !has_ledger(state, *family))
-        {
-            for set in ownership::FRONTEND_SETS {
-                let entries = state.entries[family.index()][set.index()].iter_observed();
-                frontend_addresses.extend(entries.filter_map(|(entry, ())| match entry.element() {
-                    Element::IpPort { ip, .. } => Some(*ip),
-                    _ => None,
-                }));
-            }
-        }
-        let interfaces = state.interfaces.iter();
-        Self {
-            state,
-            frontend_addresses,
-            node_addresses: interfaces.map(|interface| interface.address).collect(),
-        }
-    }
-}
-
-fn has_ledger(state: &State, family: Family) -> bool {
-    state.entries[family.index()][SetId::Ledger.index()]
-        .iter_observed()
-        .len()
-        > 0
-}
-
-impl KernelFacts for Facts<'_> {
-    fn has_ledger(&self, family: Family) -> bool {
-        has_ledger(self.state, family)
-    }
-
-    fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool {
-        self.state.entries[family.index()][set.index()].is_observed(entry)
-    }
-
-    fn is_bound(&self, address: IpAddr) -> bool {
-        AddressKey::host(address).is_ok_and(|key| self.state.addresses.is_observed(&key))
-    }
-
-    fn is_frontend_address(&self, address: IpAddr) -> bool {
-        self.frontend_addresses.contains(&address)
-    }
-
-    fn is_node_address(&self, address: IpAddr) -> bool {
-        self.node_addresses.contains(&address)
-    }
 }
 
 /// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, sets that exist, and set entries. Deadlines are

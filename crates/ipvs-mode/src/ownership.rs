@@ -69,8 +69,31 @@ pub(super) fn is_owned(facts: &impl KernelFacts, exclude_cidrs: &[IpNet], key: &
     if exclude_cidrs.iter().any(|net| net.contains(&address)) {
         return false;
     }
-    let is_leftover = facts.is_bound(address) && !facts.is_frontend_address(address);
-    is_leftover || is_served_frontend(facts, exclude_cidrs, key) || is_node_port(facts, family, key)
+    is_leftover(facts, address)
+        || is_served_frontend(facts, exclude_cidrs, key)
+        || is_node_port(facts, family, key)
+}
+
+/// Whether an address, in a family without a ledger, alone identifies its virtual servers as owned.
+pub(super) fn is_leftover(facts: &impl KernelFacts, address: IpAddr) -> bool {
+    facts.is_bound(address) && !facts.is_frontend_address(address)
+}
+
+/// The sets whose entries identify virtual servers as owned, in a family with or without a ledger.
+pub(super) fn identifying_sets(has_ledger: bool) -> &'static [SetId] {
+    if has_ledger {
+        return &[SetId::Ledger];
+    }
+    const SETS: [SetId; 7] = [
+        SetId::ClusterIp,
+        SetId::ExternalIp,
+        SetId::ExternalIpLocal,
+        SetId::LoadBalancer,
+        SetId::NodePortSctp,
+        SetId::NodePortTcp,
+        SetId::NodePortUdp,
+    ];
+    &SETS
 }
 
 /// Whether an entry of a frontend set names a virtual server. Virtual servers in the excluded networks are those of other programs, except for

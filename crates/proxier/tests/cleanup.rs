@@ -16,7 +16,7 @@ mod support;
 use kernlink_dummylink::LinkName;
 use kernlink_ipset::{Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{Edit, Family as TablesFamily, Restore, Save, Table};
-use kernlink_proxier::ipvs_mode::cleanup::hand_back;
+use kernlink_proxier::ipvs_mode::hand_back::HandBack;
 use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Proxier, SetId};
 use kernlink_proxier::retire::{Retire, Retired, RetiredOutcome, RetiredStep, Round};
@@ -130,7 +130,7 @@ proptest! {
     fn hand_back_removes_the_sets_of_kernlink_only_and_kernlink_can_return(steps in vec(step(), 0..30)) {
         let mut kernel = synced(&steps);
         let before = set_names(&mut kernel);
-        let removal = hand_back(&mut kernel);
+        let removal = HandBack::plan(&mut kernel);
         prop_assert!(removal.execute(&mut kernel).iter().all(Result::is_ok), "{}", removal);
         let kept: Vec<String> = before.into_iter().filter(|name| !name.starts_with("KERNLINK")).collect();
         prop_assert_eq!(set_names(&mut kernel), kept);
@@ -181,7 +181,7 @@ fn hand_back_restores_the_size_of_an_enlarged_set() {
         entries: Vec::new(),
     };
     kernel.execute(&Operation::ReplaceSet(Box::new(replace))).unwrap();
-    let removal = hand_back(&mut kernel);
+    let removal = HandBack::plan(&mut kernel);
     assert!(
         removal.execute(&mut kernel).iter().all(Result::is_ok),
         "{removal}"

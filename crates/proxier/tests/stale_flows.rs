@@ -13,6 +13,8 @@ mod faulty;
 mod node;
 #[path = "support/udp.rs"]
 mod udp;
+#[path = "support/without_module.rs"]
+mod without_module;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,7 +22,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kernlink_conntrack::{Conntrack, Error, Filter, Flows, Operation as FlowOperation};
-use kernlink_netlink::{Errno, Refusal};
 use kernlink_proxier::ipvs_mode::{IpvsOptions, Kernel, Key, Operation, Phase, Proxier, Synced};
 use kernlink_services::{Family, Service, SessionAffinity};
 use proptest::collection::vec;
@@ -29,6 +30,7 @@ use proptest::prelude::*;
 use crate::faulty::Faults;
 use crate::node::{delete, endpoints, ipv4_config, kernel, position, proxier, service, upsert};
 use crate::udp::{NODE_PORT, TestFlow, add, clients, flows, udp, udp_endpoints, udp_service, with_node_port};
+use crate::without_module::WithoutModule;
 
 /// A proxier with a UDP Service that has a node port and these endpoints, synced.
 fn synced(endpoints: &[u8]) -> Proxier {
@@ -546,37 +548,6 @@ fn unknown_until_listed() -> Proxier {
     proxier
 }
 
-/// A kernel without the module of connection tracking over netlink, until it is loaded.
-struct WithoutModule {
-    inner: kernlink_conntrack::Fake,
-    is_loaded: Arc<Mutex<bool>>,
-}
-
-impl WithoutModule {
-    fn check(&self) -> Result<(), Error> {
-        if *self.is_loaded.lock().unwrap() {
-            return Ok(());
-        }
-        Err(Error::ModuleMissing {
-            source: kernlink_netlink::Error::Refused(Refusal::new(Errno::EINVAL)),
-        })
-    }
-}
-
-impl Conntrack for WithoutModule {
-    fn execute(&mut self, operations: &[FlowOperation]) -> Vec<Result<(), Error>> {
-        match self.check() {
-            Ok(()) => self.inner.execute(operations),
-            Err(error) => vec![Err(error); operations.len()],
-        }
-    }
-
-    fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error> {
-        self.check()?;
-        self.inner.flows(filter)
-    }
-}
-
 #[test]
 fn a_missing_module_is_reported_once_and_everything_else_works() {
     let is_loaded = Arc::new(Mutex::new(false));
@@ -590,10 +561,7 @@ fn a_missing_module_is_reported_once_and_everything_else_works() {
             kernlink_conntrack::NewFlow::new(flow.original, Duration::from_secs(120)).with_reply(flow.reply);
         inner.add(&new).unwrap();
     }
-    kernel.conntrack = Box::new(WithoutModule {
-        inner,
-        is_loaded: is_loaded.clone(),
-    });
+    kernel.conntrack = Box::new(WithoutModule::new(inner, is_loaded.clone()));
     let mut proxier = unsynced(kernel, &[1, 2]);
     let synced = sync(&mut proxier);
     let texts: Vec<String> = synced.events.iter().map(ToString::to_string).collect();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
-use kernlink_proxier::ipvs_mode::cleanup::hand_back;
+use kernlink_proxier::ipvs_mode::hand_back::HandBack;
 use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Plan, Proxier, SetId};
 use kernlink_proxier::retire::remove_all;
@@ -102,7 +102,7 @@ address add 198.51.100.7/24 dev eth1
             assert!(again.plan.is_empty(), "{name}: {}", again.plan);
 
             // Back to kube-proxy: the same listings.
-            let removal = hand_back(proxier.kernel_mut());
+            let removal = HandBack::plan(proxier.kernel_mut());
             let outcomes = removal.execute(proxier.kernel_mut());
             assert!(outcomes.iter().all(Result::is_ok), "{name}: {outcomes:?}");
             assert_same(&state_without_rules(), &loaded, name);

@@ -1,6 +1,6 @@
 //! Reads sets and their entries.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use kernlink_base::ErrorChain;
 use kernlink_engine::unreadable::SETS_UNREADABLE;
@@ -42,7 +42,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
     let mut listed: BTreeMap<(Family, SetId), (Set, Vec<Entry>)> = BTreeMap::new();
     let mut temporary: Vec<(Family, SetId)> = Vec::new();
     let mut drain_sets = Vec::new();
-    let mut failed: BTreeSet<(Family, SetId)> = BTreeSet::new();
+    let mut failed: BTreeMap<(Family, SetId), Set> = BTreeMap::new();
     let mut error: Option<Error> = None;
     let mut are_drains_read = true;
     for header in headers {
@@ -53,7 +53,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
                 // It was destroyed in between.
                 Err(error) if error.is_not_found() => {}
                 Err(cause) => {
-                    failed.insert(key);
+                    failed.insert(key, header.set);
                     error.get_or_insert(cause.into());
                 }
             }
@@ -78,10 +78,13 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
         .observe_all(temporary.into_iter().map(|key| (key, ())));
     // What could not be read keeps its recorded values.
     let mut definitions: Vec<((Family, SetId), Set)> = Vec::new();
-    for key in &failed {
-        definitions.extend(state.sets.observed(key).map(|set| (*key, set.clone())));
+    for (key, header) in &failed {
+        // To be destroyed, its entries need not be known.
+        let header = Some(header).filter(|_| state.retired.is_some());
+        let set = state.sets.observed(key).or(header);
+        definitions.extend(set.map(|set| (*key, set.clone())));
     }
-    for key in all().filter(|key| !failed.contains(key)) {
+    for key in all().filter(|key| !failed.contains_key(key)) {
         let (set, entries) = listed.remove(&key).unzip();
         definitions.extend(set.map(|set| (key, set)));
         let entries = entries.unwrap_or_default().into_iter().map(without_options);
@@ -106,7 +109,7 @@ fn without_options(entry: Entry) -> Entry {
 fn unreadable(state: &mut State, error: Error) -> Event {
     let is_ownership_known = state.families().all(|family| state.is_ownership_known(family));
     let consequence = if state.retired.is_some() {
-        "they stay, and so do virtual servers of which it is not known whether they are owned"
+        "virtual servers of which it is not known whether they are owned stay"
     } else if is_ownership_known {
         "changes by other programs are not found until they can be read"
     } else {

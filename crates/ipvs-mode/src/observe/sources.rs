@@ -15,13 +15,18 @@ const MOST_FILTERS: usize = 8;
 /// Reads the connections from addresses of the dummy link that have no virtual server any more.
 ///
 /// The kernel selects the virtual IP as the source of the connections that processes of this node open to it, also of those that the rules of
-/// another mode translate. Such a connection ends with its address. If the connections cannot be read, the addresses stay.
+/// another mode translate. Such a connection ends with its address. If the connections cannot be read, the addresses stay; if the kernel does not
+/// show any, the addresses do not wait for them.
 pub(super) fn observe_sources(state: &mut State, kernel: &mut Kernel) {
     if state.retired.is_none() {
         return;
     }
     let addresses = state.unserved_addresses();
-    let sources = read(&addresses, kernel).ok();
+    let sources = match read(&addresses, kernel) {
+        Ok(sources) => Some(sources),
+        Err(error) if error.is_module_missing() => Some(BTreeSet::new()),
+        Err(_) => None,
+    };
     if let Some(retired) = &mut state.retired {
         retired.sources = sources;
     }

@@ -1,8 +1,6 @@
 //! The steps that delete stale UDP flows of a family: before the first real servers of virtual servers, and after other changes that make
 //! flows stale.
 
-use std::net::SocketAddr;
-
 use kernlink_engine::StaleFlows;
 use kernlink_host::DeleteFlows;
 use kernlink_host::flows::Reading;
@@ -13,9 +11,7 @@ use super::Planner;
 use crate::key::Key;
 use crate::operation::Operation;
 use crate::order::Phase;
-use crate::ownership::{Identified, identified};
 use crate::sets::SetId;
-use crate::state::udp_address;
 
 /// The destinations of one family whose flows are to be compared.
 #[derive(Default)]
@@ -82,7 +78,8 @@ impl Planner<'_, '_, '_> {
                     // Without its virtual server, which an earlier process removed: that process may have ended before it deleted
                     // the flows.
                     if let Some((family, set)) = SetId::of_name(set) {
-                        let left_over = self.left_over(family, set, entry);
+                        let node_addresses = self.state.node_port_addresses(family);
+                        let left_over = self.state.left_over(set, entry, node_addresses);
                         changed[family.index()].others.left_over(left_over, subject);
                     }
                 }
@@ -90,23 +87,5 @@ impl Planner<'_, '_, '_> {
             }
         }
         changed
-    }
-
-    /// The UDP frontends that an entry names and that have no virtual server.
-    fn left_over(&self, family: Family, set: SetId, entry: &kernlink_ipset::Entry) -> Vec<SocketAddr> {
-        let keys = match identified(set, entry) {
-            Some(Identified::VirtualServer(key)) => vec![key],
-            Some(Identified::NodePort(protocol, port)) => {
-                let addresses = self.state.node_port_addresses(family).iter();
-                addresses
-                    .map(|address| VirtualServerKey::new(*address, port, protocol))
-                    .collect()
-            }
-            None => Vec::new(),
-        };
-        let without_server = keys
-            .iter()
-            .filter(|key| !self.state.servers.is_observed(key) && !self.state.servers.is_desired(key));
-        without_server.filter_map(udp_address).collect()
     }
 }

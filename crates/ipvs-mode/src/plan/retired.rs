@@ -12,13 +12,17 @@
 //!    nothing of IPVS mode. Chains stay that another mode has too, of which anything is on the node: their rules are its own then.
 //!
 //! If no mode serves the node, one plan removes everything, in the same order except that addresses are removed first. A step that fails
-//! prevents only those that would fail too, and those that a later removal needs: the ledger and the link stay as long as a virtual server does.
+//! prevents only those that would fail too, and those that a later removal needs: what identifies a virtual server as owned stays as long as the
+//! virtual server does, and so does the link. That is the ledger; in a family without one, the sets of frontends and node ports, and addresses
+//! that no set names. They also stay until the flows to UDP virtual servers are deleted: by them a later removal finds these flows.
+//!
+//! A family that has virtual servers stays as it is if it is not known which of them are owned.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use kernlink_dummylink::Operation as LinkOperation;
+use kernlink_dummylink::{AddressKey, Operation as LinkOperation};
 use kernlink_engine::data_path::BuilderOf;
 use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::flows::{DeleteFlows, FlowDestination};
@@ -29,9 +33,10 @@ use kernlink_netfilter::{Jump, Owned, kept_chain, removal};
 use kernlink_services::Family;
 
 use crate::drain::{self, Drain, refuses_at_weight_0};
+use crate::facts::{Facts, has_ledger};
 use crate::key::Key;
 use crate::order::Phase;
-use crate::ownership::FRONTEND_SETS;
+use crate::ownership::{FRONTEND_SETS, identifying_sets, is_leftover};
 use crate::replacement;
 use crate::rules;
 use crate::sets::{SetId, of_virtual_server};
@@ -53,13 +58,13 @@ pub(crate) fn plan(state: &mut State, builder: &mut BuilderOf<'_, State>) {
     };
     if planner.is_at_once() {
         planner.addresses();
-        let deleted = planner.virtual_servers();
-        planner.rest(deleted);
+        let removed = planner.virtual_servers();
+        planner.rest(&removed);
     } else if planner.state.has_served() {
         planner.virtual_servers();
         planner.addresses();
     } else if planner.state.are_tables_read() {
-        planner.rest([Vec::new(), Vec::new()]);
+        planner.rest(&Default::default());
     }
     let (steps, staying) = (planner.steps, planner.staying);
     if let Some(retired) = &mut state.retired {
@@ -77,6 +82,23 @@ struct Planner<'a, 'b, 'c> {
     drain_sets: [Option<Need>; 2],
     /// What stays although it is owned, and why.
     staying: Vec<String>,
+}
+
+/// The steps that remove the virtual servers of a family.
+#[derive(Default)]
+struct RemovedServers {
+    /// Their deletions.
+    servers: Vec<(VirtualServerKey, Need)>,
+    /// The deletion of the flows to those of UDP.
+    flows: Option<Need>,
+}
+
+impl RemovedServers {
+    /// What the removal of their last trace needs.
+    fn needs(&self) -> impl Iterator<Item = Need> + '_ {
+        let servers = self.servers.iter().map(|(_, need)| need);
+        servers.chain(&self.flows).cloned()
+    }
 }
 
 impl Planner<'_, '_, '_> {
@@ -97,8 +119,8 @@ impl Planner<'_, '_, '_> {
         retired.is_some_and(|retired| retired.is_at_once)
     }
 
-    /// Drains and deletes virtual servers. Returns the deletions, by family.
-    fn virtual_servers(&mut self) -> [Vec<Need>; 2] {
+    /// Drains and deletes virtual servers. Returns the steps, by family.
+    fn virtual_servers(&mut self) -> [RemovedServers; 2] {
         let servers = self.state.servers.iter_observed();
         let retired = self.state.retired.as_ref();
         let is_held = |key: &VirtualServerKey| retired.is_some_and(|retired| retired.held.contains_key(key));
@@ -116,13 +138,17 @@ impl Planner<'_, '_, '_> {
                 self.drain_real_servers(key, server, drain);
             }
         }
-        let flows = self.udp_flows(&unused);
-        let mut deletions = [Vec::new(), Vec::new()];
+        let mut removed: [RemovedServers; 2] = Default::default();
+        for family in Family::ALL {
+            removed[family.index()].flows = self.udp_flows(family, &unused);
+        }
         for key in unused {
+            let Some(family) = key.address().map(Family::of) else {
+                continue;
+            };
+            let of_family = &mut removed[family.index()];
             let is_udp = key.protocol() == Some(Protocol::Udp) && !self.is_at_once();
-            let family = key.address().map(Family::of);
-            let flows = flows.iter().filter(|(of, _)| is_udp && family == Some(*of));
-            let needs = Needs::all(flows.map(|(_, need)| need.clone()));
+            let needs = Needs::all(of_family.flows.clone().filter(|_| is_udp));
             let operation = Operation::DeleteVirtualServer(key);
             let deleted = self.push(
                 Phase::RemoveVirtualServers,
@@ -133,11 +159,9 @@ impl Planner<'_, '_, '_> {
             if !self.is_at_once() {
                 self.remove_entries(&key, &deleted);
             }
-            if let Some(family) = family {
-                deletions[family.index()].push(deleted);
-            }
+            of_family.servers.push((key, deleted));
         }
-        deletions
+        removed
     }
 
     /// How the real servers of a virtual server leave. UDP has no connections that end. A hash scheduler refuses no client here, because
@@ -227,30 +251,45 @@ impl Planner<'_, '_, '_> {
         self.drain_sets[family.index()].clone()
     }
 
-    /// The deletions of flows to UDP virtual servers, by family.
-    fn udp_flows(&mut self, unused: &[VirtualServerKey]) -> Vec<(Family, Need)> {
-        let mut needs = Vec::new();
-        for family in Family::ALL {
-            let udp = unused.iter().filter(|key| key.protocol() == Some(Protocol::Udp));
-            let of_family = udp.filter_map(udp_address);
-            let destinations: Vec<FlowDestination> = of_family
-                .filter(|address| Family::of(address.ip()) == family)
-                .map(FlowDestination::withdrawn)
-                .collect();
-            if destinations.is_empty() {
-                continue;
-            }
-            let operation = DeleteFlows::new(family, destinations).keeping_translated();
-            // The next packet of a client begins a flow that no other mode translates.
-            let phase = if self.is_at_once() {
-                Phase::DeleteFlows
-            } else {
-                Phase::DeleteFlowsFirst
-            };
-            let need = self.push(phase, Key::Flows(family), operation, Needs::none());
-            needs.push((family, need));
+    /// Deletes the flows to these UDP virtual servers of a family. At once also those to UDP frontends of which only an entry is left: an earlier
+    /// removal deleted the virtual server, but not the flows.
+    fn udp_flows(&mut self, family: Family, unused: &[VirtualServerKey]) -> Option<Need> {
+        let retired = self.state.retired.as_ref()?;
+        if retired.is_conntrack_missing {
+            return None;
         }
-        needs
+        let of_servers = unused.iter().filter_map(udp_address);
+        let mut addresses: BTreeSet<SocketAddr> = of_servers
+            .filter(|address| Family::of(address.ip()) == family)
+            .collect();
+        // The next packet of a client begins a flow that no other mode translates.
+        let phase = if retired.is_at_once {
+            addresses.extend(self.left_over_flows(family));
+            Phase::DeleteFlows
+        } else {
+            Phase::DeleteFlowsFirst
+        };
+        if addresses.is_empty() {
+            return None;
+        }
+        let destinations = addresses.into_iter().map(FlowDestination::withdrawn);
+        let operation = DeleteFlows::new(family, destinations).keeping_translated();
+        Some(self.push(phase, Key::Flows(family), operation, Needs::none()))
+    }
+
+    /// The UDP frontends of a family that a set names and that have no virtual server.
+    fn left_over_flows(&self, family: Family) -> Vec<SocketAddr> {
+        let interfaces = self.state.interfaces.iter().map(|interface| interface.address);
+        let node_addresses: Vec<IpAddr> = interfaces
+            .filter(|address| Family::of(*address) == family)
+            .collect();
+        let mut addresses = Vec::new();
+        for set in self.identifying_sets(family) {
+            let entries = self.state.entries[family.index()][set.index()].iter_observed();
+            let left_over = entries.map(|(entry, ())| self.state.left_over(*set, entry, &node_addresses));
+            addresses.extend(left_over.flatten());
+        }
+        addresses
     }
 
     /// Removes the entries that admit connections to the frontend of a virtual server.
@@ -277,7 +316,7 @@ impl Planner<'_, '_, '_> {
         );
     }
 
-    /// Removes the addresses without virtual servers, or all.
+    /// Removes the addresses without virtual servers. At once all, except those that alone identify a virtual server.
     fn addresses(&mut self) {
         let (Some(link), Some(retired)) = (self.state.config().link(), &self.state.retired) else {
             return;
@@ -296,10 +335,18 @@ impl Planner<'_, '_, '_> {
             .map(|(key, ())| *key)
             .collect();
         let is_at_once = self.is_at_once();
+        let identifying = if is_at_once {
+            self.identifying_addresses()
+        } else {
+            BTreeSet::new()
+        };
         addresses.retain(|key| {
             let address = key.address();
+            if is_at_once {
+                return self.state.may_remove(Family::of(address)) && !identifying.contains(&address);
+            }
             let is_unused = || !is_used(&address) || self.state.is_overdue(&address);
-            is_at_once || (unserved.contains(&address) && is_unused())
+            unserved.contains(&address) && is_unused()
         });
         addresses.sort_unstable();
         for key in addresses {
@@ -318,92 +365,162 @@ impl Planner<'_, '_, '_> {
         }
     }
 
-    /// Removes jumps, chains, sets and the link, the last of them after these deletions of virtual servers.
-    fn rest(&mut self, deleted: [Vec<Need>; 2]) {
+    /// The sets whose entries identify the virtual servers of a family as owned.
+    fn identifying_sets(&self, family: Family) -> &'static [SetId] {
+        identifying_sets(has_ledger(self.state, family))
+    }
+
+    /// The addresses that alone identify a virtual server as owned.
+    fn identifying_addresses(&self) -> BTreeSet<IpAddr> {
+        let facts = Facts::of(self.state);
+        let servers = self.state.servers.iter_observed();
+        let owned = servers.filter(|(_, server)| server.is_owned);
+        let addresses = owned.filter_map(|(key, _)| key.address());
+        let is_alone =
+            |address: &IpAddr| !has_ledger(self.state, Family::of(*address)) && is_leftover(&facts, *address);
+        addresses.filter(is_alone).collect()
+    }
+
+    /// Removes jumps, chains, sets and the link, the last of them after these steps.
+    fn rest(&mut self, removed: &[RemovedServers; 2]) {
         let is_at_once = self.is_at_once();
-        let mut needs = Vec::new();
+        let families = Family::ALL.into_iter();
+        let families: Vec<Family> = families.filter(|family| self.state.may_remove(*family)).collect();
+        for family in Family::ALL.iter().filter(|family| !families.contains(family)) {
+            let text = format!(
+                "what IPVS mode left of {family} stays: it is not known which {family} virtual servers are owned"
+            );
+            self.staying.push(text);
+        }
+        let mut rules: [Option<Need>; 2] = [None, None];
         let mut used: BTreeSet<SetName> = BTreeSet::new();
-        for family in Family::ALL {
+        for family in families.iter().copied() {
             if let ObservedRules::Saved(saved) = &self.state.chains[family.index()].observed {
                 let removal = chains(saved, family, self.state);
                 used.extend(removal.used_sets);
                 self.staying.extend(removal.kept.iter().map(kept_chain));
                 if !removal.restore.is_empty() {
                     let operation = RulesOperation::Restore(removal.restore);
-                    needs.push(self.push(Phase::RemoveRules, Key::Rules(family), operation, Needs::none()));
+                    let need = self.push(Phase::RemoveRules, Key::Rules(family), operation, Needs::none());
+                    rules[family.index()] = Some(need);
                 }
             }
         }
-        let mut sets: Vec<(Key, SetName)> = Vec::new();
-        let owned = self.state.sets.iter_observed();
-        sets.extend(owned.map(|(&(family, id), set)| (Key::Set(family, id), set.name)));
-        let temporary = self.state.temporary_sets.iter_observed();
-        sets.extend(temporary.map(|(&(family, id), ())| {
-            (
-                Key::TemporarySet(family, id),
-                replacement::temporary_of(family, id),
-            )
-        }));
-        for family in Family::ALL {
-            let set = self.state.drains.set(family);
-            sets.extend(set.map(|set| (Key::DrainSet(family), set.name)));
+        let sets = self.owned_sets(&families);
+        let (staying, unused): (Vec<_>, Vec<_>) = sets.into_iter().partition(|set| used.contains(&set.name));
+        let mut destroyed = Vec::new();
+        for set in unused {
+            let needs = Needs::all(
+                rules[set.family.index()]
+                    .iter()
+                    .cloned()
+                    .chain(set.needs(removed)),
+            );
+            let operation = SetOperation::destroy(set.name);
+            destroyed.push(self.push(Phase::RemoveSets, set.key, operation, needs));
         }
-        // The ledger last: until then another process recognises what is left by it.
-        let is_ledger = |key: &Key| matches!(key, Key::Set(_, SetId::Ledger));
-        sets.sort_by(|(a, _), (b, _)| (is_ledger(a), a).cmp(&(is_ledger(b), b)));
-        let (staying, removed): (Vec<_>, Vec<_>) =
-            sets.into_iter().partition(|(_, name)| used.contains(name));
-        for (key, name) in removed {
-            let before = match key {
-                Key::Set(family, SetId::Ledger) => &*deleted[family.index()],
-                _ => &[],
-            };
-            let needs_of_set = Needs::all(needs.iter().chain(before).cloned());
-            let operation = SetOperation::destroy(name);
-            let need = self.push(Phase::RemoveSets, key, operation, needs_of_set);
-            if !is_at_once {
-                needs.push(need);
-            }
-        }
-        if is_at_once {
-            self.flush(staying, &deleted);
-            needs = deleted.concat();
+        let needs: Vec<Need> = if is_at_once {
+            self.flush(staying, removed);
+            removed.iter().flat_map(RemovedServers::needs).collect()
         } else if !staying.is_empty() && self.steps > 0 {
             // A rule that iptables mode removes in the same plan may still name a set: the next plan compares it again.
             return;
+        } else {
+            rules.into_iter().flatten().chain(destroyed).collect()
+        };
+        let Some(link) = self.state.config().link() else {
+            return;
+        };
+        if families.len() < Family::ALL.len() || !self.state.links.is_observed(&link) {
+            return;
         }
-        if let Some(link) = self
-            .state
-            .config()
-            .link()
-            .filter(|link| self.state.links.is_observed(link))
-        {
-            let operation = LinkOperation::DeleteLink(link);
-            self.push(Phase::RemoveLink, Key::Link(link), operation, Needs::all(needs));
+        let identifying = if is_at_once {
+            self.identifying_addresses()
+        } else {
+            BTreeSet::new()
+        };
+        for address in identifying {
+            let Ok(key) = AddressKey::host(address) else {
+                continue;
+            };
+            let of_address = removed.iter().flat_map(|removed| &removed.servers);
+            let of_address = of_address.filter(|(server, _)| server.address() == Some(address));
+            let needs = Needs::all(of_address.map(|(_, need)| need.clone()));
+            let operation = LinkOperation::DeleteAddress(link, key);
+            self.push(Phase::RemoveLink, Key::Address(key), operation, needs);
         }
+        let operation = LinkOperation::DeleteLink(link);
+        self.push(Phase::RemoveLink, Key::Link(link), operation, Needs::all(needs));
+    }
+
+    /// The owned sets of these families, in the order of their removal.
+    fn owned_sets(&self, families: &[Family]) -> Vec<OwnedSet> {
+        let mut sets = Vec::new();
+        let owned = self.state.sets.iter_observed();
+        sets.extend(owned.map(|(&(family, id), set)| OwnedSet {
+            family,
+            key: Key::Set(family, id),
+            name: set.name,
+            identifies: self.identifying_sets(family).contains(&id),
+        }));
+        let temporary = self.state.temporary_sets.iter_observed();
+        sets.extend(temporary.map(|(&(family, id), ())| OwnedSet {
+            family,
+            key: Key::TemporarySet(family, id),
+            name: replacement::temporary_of(family, id),
+            identifies: false,
+        }));
+        for family in Family::ALL {
+            let set = self.state.drains.set(family);
+            sets.extend(set.map(|set| OwnedSet {
+                family,
+                key: Key::DrainSet(family),
+                name: set.name,
+                identifies: false,
+            }));
+        }
+        sets.retain(|set| families.contains(&set.family));
+        // The ledger last: until then another process recognises what is left by it.
+        let is_ledger = |key: &Key| matches!(key, Key::Set(_, SetId::Ledger));
+        sets.sort_by(|a, b| (is_ledger(&a.key), &a.key).cmp(&(is_ledger(&b.key), &b.key)));
+        sets
     }
 
     /// Empties sets that rules name which stay.
-    fn flush(&mut self, staying: Vec<(Key, SetName)>, deleted: &[Vec<Need>; 2]) {
-        for (key, name) in staying {
-            let has_entries = match &key {
-                Key::Set(family, set) => {
-                    let entries = &self.state.entries[family.index()][set.index()];
-                    entries.iter_observed().len() > 0
+    fn flush(&mut self, staying: Vec<OwnedSet>, removed: &[RemovedServers; 2]) {
+        for set in staying {
+            let may_have_entries = match &set.key {
+                Key::Set(family, id) => {
+                    let entries = &self.state.entries[family.index()][id.index()];
+                    entries.iter_observed().len() > 0 || !self.state.is_set_known(*family, *id)
                 }
                 _ => false,
             };
-            if has_entries {
-                let needs = match key {
-                    Key::Set(family, SetId::Ledger) => Needs::all(deleted[family.index()].iter().cloned()),
-                    _ => Needs::none(),
-                };
-                let operation = SetOperation::Flush { set: name };
-                self.push(Phase::RemoveSets, key, operation, needs);
+            if may_have_entries {
+                let needs = Needs::all(set.needs(removed));
+                let operation = SetOperation::Flush { set: set.name };
+                self.push(Phase::RemoveSets, set.key, operation, needs);
             }
             self.staying
-                .push(format!("set {name} stays: rules that stay name it"));
+                .push(format!("set {} stays: rules that stay name it", set.name));
         }
+    }
+}
+
+/// A set that is removed.
+struct OwnedSet {
+    family: Family,
+    key: Key,
+    name: SetName,
+    /// Whether its entries identify virtual servers as owned.
+    identifies: bool,
+}
+
+impl OwnedSet {
+    /// The steps before which its entries must stay.
+    fn needs(&self, removed: &[RemovedServers; 2]) -> Vec<Need> {
+        let of_family = Some(&removed[self.family.index()]).filter(|_| self.identifies);
+        of_family.into_iter().flat_map(RemovedServers::needs).collect()
     }
 }
 

@@ -1,13 +1,16 @@
 //! Destinations of UDP flows whose stale flows are to be deleted.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use kernlink_host::flows::FlowDestination;
+use kernlink_ipset::Entry;
 use kernlink_ipvs::{ForwardingMethod, Operation, Protocol, RealServer, VirtualServerKey};
 use kernlink_services::Family;
 
 use super::{ObservedServer, State};
+use crate::ownership::{Identified, identified};
+use crate::sets::SetId;
 
 impl State {
     /// The UDP destination whose flows an operation makes stale: it removes a virtual server or a real server, or adds the first real
@@ -75,6 +78,22 @@ impl State {
             }
             None => FlowDestination::withdrawn(address),
         }
+    }
+
+    /// The UDP frontends that an entry of a set names and that have no virtual server: those of node ports at these addresses.
+    pub(crate) fn left_over(&self, set: SetId, entry: &Entry, node_addresses: &[IpAddr]) -> Vec<SocketAddr> {
+        let keys = match identified(set, entry) {
+            Some(Identified::VirtualServer(key)) => vec![key],
+            Some(Identified::NodePort(protocol, port)) => node_addresses
+                .iter()
+                .map(|address| VirtualServerKey::new(*address, port, protocol))
+                .collect(),
+            None => Vec::new(),
+        };
+        let without_server = keys
+            .iter()
+            .filter(|key| !self.servers.is_observed(key) && !self.servers.is_desired(key));
+        without_server.filter_map(udp_address).collect()
     }
 
     /// Compares the flows that were read with the desired real servers. Destinations of withdrawn virtual servers are found by the steps

@@ -38,6 +38,8 @@ pub(crate) struct Retired {
     pub(crate) is_dirty: bool,
     /// The addresses of the dummy link without virtual servers that connections of this node have as their source. `None`: not read.
     pub(crate) sources: Option<BTreeSet<IpAddr>>,
+    /// Whether the kernel does not show connections: nothing waits for them, and no flow is deleted.
+    pub(crate) is_conntrack_missing: bool,
     /// Since when an address has no virtual servers.
     unserved: BTreeMap<IpAddr, Instant>,
     /// The families whose tables were read after the last virtual server and address were removed.
@@ -182,6 +184,12 @@ impl State {
         let addresses = self.addresses.iter_observed();
         let addresses = addresses.map(|(key, ())| key.address());
         addresses.filter(|address| !served.contains(address)).collect()
+    }
+
+    /// Whether what is owned of a family may be removed: it is known which virtual servers are, or there are none.
+    pub(crate) fn may_remove(&self, family: Family) -> bool {
+        let mut addresses = self.servers.iter_observed().filter_map(|(key, _)| key.address());
+        self.is_ownership_known(family) || !addresses.any(|address| Family::of(address) == family)
     }
 
     /// Whether the limit of an address that connections of this node still use has passed.
