@@ -1,21 +1,21 @@
 //! Prints, as commands, what kube-proxy's IPVS mode would need in an empty kernel for the Services of manifests.
 //!
-//! `cargo run --example plan_only -- FILE...`; no privileges, nothing is changed.
+//! `cargo run --example plan_only -- PATH...` with files or folders; no privileges, nothing is changed.
+
+mod manifest_files;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use kernlink_kubernetes::manifest::{self, Objects};
+use anyhow::{Result, ensure};
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier};
 use kernlink_proxier::services::SourceId;
 
 fn main() -> Result<()> {
-    let mut objects = Objects::default();
-    for file in std::env::args().skip(1) {
-        let text = std::fs::read_to_string(&file).with_context(|| format!("read {file}"))?;
-        objects.extend(manifest::read(&file, &text));
-    }
+    let paths: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    ensure!(!paths.is_empty(), "usage: plan_only PATH...");
+    let objects = manifest_files::read(&paths)?;
     for error in &objects.errors {
         eprintln!("invalid: {error}");
     }

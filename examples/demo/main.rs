@@ -1,6 +1,6 @@
 //! Reads Kubernetes manifests, programs a kernel, and sends requests to every virtual IP.
 //!
-//! `cargo xtask demo` installs what it needs, and runs it. `cargo run --example demo [-- [--mode MODE] [--in-memory] FILE...]`
+//! `cargo xtask demo` installs what it needs, and runs it. `cargo run --example demo [-- [--mode MODE] [--in-memory] PATH...]`
 //!
 //! As root, this program creates network namespaces for a node, two pods and a client (`network.rs`), starts a server for every endpoint
 //! (`traffic.rs`), programs the node's kernel in one of the modes (`mode.rs`), and sends requests. Then it removes an endpoint and sends
@@ -18,6 +18,8 @@ macro_rules! print_line {
     };
 }
 
+#[path = "../manifest_files.rs"]
+mod manifest_files;
 mod mode;
 mod network;
 mod traffic;
@@ -28,7 +30,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use kernlink_kubernetes::manifest::{self, Objects};
+use kernlink_kubernetes::manifest::Objects;
 use kernlink_proxier::Proxier;
 use kernlink_proxier::iptables_mode::IptablesMode;
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
@@ -42,9 +44,9 @@ use network::Network;
 
 const SOURCE: SourceId = SourceId(0);
 const REQUESTS: usize = 60;
-const USAGE: &str = "usage: demo [--mode MODE] [--in-memory] [FILE]...
+const USAGE: &str = "usage: demo [--mode MODE] [--in-memory] [PATH]...
 
-Programs a kernel with the Services and EndpointSlices of the manifests (default: those in examples/manifests), in network namespaces
+Programs a kernel with the Services and EndpointSlices of manifests, files or folders (default: examples/manifests), in network namespaces
 that it creates and that end with it.
 
   --mode nftables  needs root
@@ -130,16 +132,11 @@ fn run() -> Result<bool> {
 }
 
 /// Reads the manifests. Invalid objects are reported and skipped.
-fn read(mut files: Vec<PathBuf>) -> Result<Objects> {
-    if files.is_empty() {
-        files.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/cluster.yaml"));
+fn read(mut paths: Vec<PathBuf>) -> Result<Objects> {
+    if paths.is_empty() {
+        paths.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests"));
     }
-    let mut objects = Objects::default();
-    for file in &files {
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).with_context(|| format!("read {name}"))?;
-        objects.extend(manifest::read(&name, &text));
-    }
+    let objects = manifest_files::read(&paths)?;
     for error in &objects.errors {
         print_line!("Skipped: {error}");
     }

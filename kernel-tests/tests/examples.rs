@@ -100,6 +100,8 @@ fn userspace_serves_and_serves_again_at_the_same_ports() {
 fn plan_only_prints_commands_and_changes_nothing() {
     NetNs::new().run(|| {
         let plan = run("plan_only", &[&manifests()]);
+        let folder = std::path::Path::new(&manifests()).parent().unwrap().to_owned();
+        assert_eq!(run("plan_only", &[folder.to_str().unwrap()]), plan);
         for command in [
             "ip link replace kube-ipvs0 type dummy",
             "ipvsadm -A -t 10.96.0.1:443 -s rr",
