@@ -233,7 +233,7 @@ impl Options {
         }
         let local_detection = match &mut config {
             Config::Ipvs(config) => &mut config.local_detection,
-            Config::Iptables(config) => &mut config.local_detection,
+            Config::Iptables(config) => &mut config.config.local_detection,
             Config::Nftables(config) => &mut config.config.local_detection,
             Config::Userspace(_) => return Err(NO_LISTINGS.to_owned()),
         };

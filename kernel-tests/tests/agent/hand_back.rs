@@ -52,6 +52,11 @@ fn the_tables_of_nftables_mode_are_handed_back_in_another_mode_once_kube_proxy_s
         );
         let done = hand_back(&[]);
         assert!(done.status.success(), "{}", text(&done));
+        assert!(
+            text(&done).contains("removed or changed what kube-proxy does not have: nftables mode ("),
+            "{}",
+            text(&done)
+        );
         assert_eq!(tables(), "table ip kube-proxy\ntable ip6 kube-proxy\n");
     });
 }
