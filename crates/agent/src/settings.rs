@@ -299,6 +299,7 @@ mod tests {
     use kernlink_services::{Family, ObjectName};
 
     use super::*;
+    use crate::modes::IptablesConfig;
 
     fn settings(line: &str) -> Result<Settings, String> {
         let flags = Flags::parse(line.split_whitespace().map(OsString::from)).unwrap();
@@ -355,7 +356,7 @@ mod tests {
         let line = "--watch /m --node-name n --iptables-sync-period 10s --iptables-min-sync-period 2s \
                     --iptables-localhost-nodeports=false --ip-families ipv6";
         let settings = settings(line).unwrap();
-        let Config::Iptables(config) = settings.config else {
+        let Config::Iptables(IptablesConfig { config, .. }) = settings.config else {
             panic!("another mode")
         };
         assert_eq!(config.sync_period, Duration::from_secs(10));
@@ -375,7 +376,7 @@ mod tests {
         );
         assert_eq!(settings.healthz, "0.0.0.0:10256".parse().ok());
         assert_eq!(settings.metrics, None);
-        let Config::Iptables(config) = settings.config else {
+        let Config::Iptables(IptablesConfig { config, .. }) = settings.config else {
             panic!("another mode")
         };
         assert_eq!(config.conntrack.min, 131_072);

@@ -60,9 +60,9 @@ fn config(mode: Mode) -> Config {
             config.conntrack.max_per_core = 0;
             config.local_detection = detection;
         }
-        Config::Iptables(config) => {
-            config.conntrack.max_per_core = 0;
-            config.local_detection = detection;
+        Config::Iptables(iptables) => {
+            iptables.config.conntrack.max_per_core = 0;
+            iptables.config.local_detection = detection;
         }
         Config::Nftables(_) | Config::Userspace(_) => {
             unreachable!("the tests of this file are about the other modes")

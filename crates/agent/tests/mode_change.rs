@@ -604,8 +604,11 @@ fn without_the_link_of_ipvs_mode_iptables_mode_opens_no_ipvs() {
     // Without the kernel APIs of IPVS mode: to open them here would fail or read this host.
     let retiring =
         ipvs_mode::retire::Retiring::new(ipvs_mode::Config::new(""), Box::new(shared.links.clone()));
-    let mut proxier =
-        any_proxier::proxier::<IptablesMode>(&config, shared.iptables(), vec![Box::new(retiring.unwrap())]);
+    let mut proxier = any_proxier::proxier::<IptablesMode>(
+        &config.config,
+        shared.iptables(),
+        vec![Box::new(retiring.unwrap())],
+    );
     for change in web() {
         proxier.change(change);
     }

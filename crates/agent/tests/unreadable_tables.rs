@@ -229,7 +229,7 @@ fn config(mode: Mode) -> Config {
     let mut config = Config::new(mode, "node-a");
     match &mut config {
         Config::Ipvs(config) => config.conntrack.max_per_core = 0,
-        Config::Iptables(config) => config.conntrack.max_per_core = 0,
+        Config::Iptables(iptables) => iptables.config.conntrack.max_per_core = 0,
         Config::Nftables(_) | Config::Userspace(_) => {
             unreachable!("the tests of this file are about the other modes")
         }

@@ -27,9 +27,6 @@ pub struct Config {
     /// Limits and timeouts of connection tracking. Packets that conntrack considers invalid are dropped unless the sysctl
     /// `net.netfilter.nf_conntrack_tcp_be_liberal` of the kernel is set, which `tcp_be_liberal` requests.
     pub conntrack: Conntrack,
-    /// Virtual servers in these networks that kube-proxy's IPVS mode left are foreign: they are not removed when iptables mode serves the node
-    /// (`all_modes` of `kernlink-agent`). Default: none.
-    pub exclude_cidrs: Vec<IpNet>,
     /// The longest time between two syncs, for the embedder's schedule. Default: 30 seconds.
     pub sync_period: Duration,
     /// The shortest time between two syncs, for the embedder's schedule; 0 is no limit. Default: 1 second.
@@ -49,7 +46,6 @@ impl Config {
             local_detection: LocalDetection::ClusterCidr(Vec::new()),
             loopback_node_ports: true,
             conntrack: Conntrack::default(),
-            exclude_cidrs: Vec::new(),
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
             random_fully: true,

@@ -25,7 +25,6 @@ impl Config {
         config.conntrack = common.conntrack;
         config.masquerade_all = file.iptables.masquerade_all;
         config.loopback_node_ports = file.iptables.localhost_node_ports;
-        config.exclude_cidrs.clone_from(&file.ipvs.exclude_cidrs);
         config.sync_period = file.iptables.sync_period;
         config.min_sync_period = file.iptables.min_sync_period;
         Ok(config)

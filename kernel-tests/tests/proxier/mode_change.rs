@@ -161,8 +161,9 @@ fn proxier(config: &Config) -> Box<dyn AnyProxier> {
         Config::Ipvs(config) => {
             any_proxier::proxier::<IpvsMode>(config, ipvs_mode::Kernel::open().unwrap(), retiring)
         }
-        Config::Iptables(config) => {
-            any_proxier::proxier::<IptablesMode>(config, iptables_mode::Kernel::open().unwrap(), retiring)
+        Config::Iptables(iptables) => {
+            let kernel = iptables_mode::Kernel::open().unwrap();
+            any_proxier::proxier::<IptablesMode>(&iptables.config, kernel, retiring)
         }
         Config::Nftables(_) | Config::Userspace(_) => {
             unreachable!("the tests of this file are about the other modes")

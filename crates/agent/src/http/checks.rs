@@ -208,7 +208,7 @@ spec: {{type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: {
         let modes::Config::Iptables(of_mode) = &config else {
             panic!("another mode")
         };
-        let mut proxier = Proxier::new(of_mode, Kernel::fake()).unwrap();
+        let mut proxier = Proxier::new(&of_mode.config, Kernel::fake()).unwrap();
         let state = Arc::new(Mutex::new(State::new(&config).unwrap()));
         let listeners = Arc::new(Listeners::default());
         let mut checks = Checks::new(Arc::clone(&state), Arc::clone(&listeners));

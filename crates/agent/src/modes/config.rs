@@ -11,7 +11,7 @@ use kernlink_userspace::{Limits, data_path as userspace};
 use super::listing::{Desired, Listings};
 use super::mode::Mode;
 use super::served::{Served, compiled};
-use super::settings::{NftablesConfig, UserspaceConfig};
+use super::settings::{IptablesConfig, NftablesConfig, UserspaceConfig};
 
 /// The configuration of a mode.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub enum Config {
     /// IPVS mode.
     Ipvs(ipvs_mode::Config),
     /// iptables mode.
-    Iptables(iptables_mode::Config),
+    Iptables(IptablesConfig),
     /// nftables mode.
     Nftables(NftablesConfig),
     /// Userspace mode.
@@ -32,11 +32,8 @@ impl Config {
     pub fn new(mode: Mode, node_name: impl Into<Arc<str>>) -> Self {
         match mode {
             Mode::Ipvs => Config::Ipvs(ipvs_mode::Config::new(node_name)),
-            Mode::Iptables => Config::Iptables(iptables_mode::Config::new(node_name)),
-            Mode::Nftables => Config::Nftables(NftablesConfig {
-                config: nftables_mode::Config::new(node_name),
-                exclude_cidrs: Vec::new(),
-            }),
+            Mode::Iptables => Config::Iptables(iptables_mode::Config::new(node_name).into()),
+            Mode::Nftables => Config::Nftables(nftables_mode::Config::new(node_name).into()),
             Mode::Userspace => Config::Userspace(Box::new(UserspaceConfig {
                 config: userspace::Config::new(node_name),
                 limits: Limits::default(),
@@ -53,7 +50,10 @@ impl Config {
     pub fn from_kube_proxy(file: &KubeProxyConfiguration) -> Result<Self, InvalidConfig> {
         match file.mode.parse() {
             Ok(Mode::Ipvs) => ipvs_mode::Config::from_kube_proxy(file).map(Config::Ipvs),
-            Ok(Mode::Iptables) => iptables_mode::Config::from_kube_proxy(file).map(Config::Iptables),
+            Ok(Mode::Iptables) => Ok(Config::Iptables(IptablesConfig {
+                config: iptables_mode::Config::from_kube_proxy(file)?,
+                exclude_cidrs: file.ipvs.exclude_cidrs.clone(),
+            })),
             Ok(Mode::Nftables) => Ok(Config::Nftables(NftablesConfig {
                 config: nftables_mode::Config::from_kube_proxy(file)?,
                 exclude_cidrs: file.ipvs.exclude_cidrs.clone(),
@@ -164,16 +164,13 @@ impl From<ipvs_mode::Config> for Config {
 
 impl From<nftables_mode::Config> for Config {
     fn from(config: nftables_mode::Config) -> Self {
-        Config::Nftables(NftablesConfig {
-            config,
-            exclude_cidrs: Vec::new(),
-        })
+        Config::Nftables(config.into())
     }
 }
 
 impl From<iptables_mode::Config> for Config {
     fn from(config: iptables_mode::Config) -> Self {
-        Config::Iptables(config)
+        Config::Iptables(config.into())
     }
 }
 
@@ -212,7 +209,7 @@ mod tests {
             let excluded = config.retiring_ipvs().exclude_cidrs;
             assert_eq!(excluded, ["192.0.2.0/24".parse().unwrap()], "{text}");
             if let Config::Iptables(config) = config {
-                assert!(!config.loopback_node_ports);
+                assert!(!config.config.loopback_node_ports);
             }
         }
         // `read` rejects it too.
@@ -229,6 +226,6 @@ mod tests {
         let mut config = iptables_mode::Config::new("node-a");
         config.conntrack.max_per_core = 0;
         let conntrack = config.conntrack;
-        assert_eq!(Config::Iptables(config).retiring_ipvs().conntrack, conntrack);
+        assert_eq!(Config::from(config).retiring_ipvs().conntrack, conntrack);
     }
 }

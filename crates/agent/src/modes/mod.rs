@@ -34,7 +34,7 @@ pub use self::objects::Find;
 pub(crate) use self::query::AnyProxier;
 pub(crate) use self::running::{AnyRunner, AnyStatus, no_status};
 pub use self::served::{OpenError, Opened, Served};
-pub use self::settings::{NftablesConfig, UserspaceConfig};
+pub use self::settings::{AfterIpvs, IptablesConfig, NftablesConfig, UserspaceConfig};
 
 /// Something that is done in the configured mode.
 pub(crate) trait Task {

@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::listing::{Desired, Listings};
 use super::mode::Mode;
 use super::objects::{self, Find};
-use super::settings::{NftablesConfig, UserspaceConfig};
+use super::settings::{IptablesConfig, NftablesConfig, UserspaceConfig};
 
 /// A data path that the agent can run.
 pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Totals: Collect> {
@@ -157,28 +157,28 @@ impl Served for IpvsMode {
 
 impl Served for IptablesMode {
     const MODE: Mode = Mode::Iptables;
-    type Settings = iptables_mode::Config;
+    type Settings = IptablesConfig;
 
-    fn of_settings(settings: &iptables_mode::Config) -> &iptables_mode::Config {
-        settings
+    fn of_settings(settings: &IptablesConfig) -> &iptables_mode::Config {
+        &settings.config
     }
 
-    fn services_mut(settings: &mut iptables_mode::Config) -> &mut kernlink_services::Config {
-        &mut settings.services
+    fn services_mut(settings: &mut IptablesConfig) -> &mut kernlink_services::Config {
+        &mut settings.config.services
     }
 
-    fn schedule(settings: &iptables_mode::Config) -> Intervals {
-        settings.intervals()
+    fn schedule(settings: &IptablesConfig) -> Intervals {
+        settings.config.intervals()
     }
 
-    fn retiring_ipvs(settings: &iptables_mode::Config) -> ipvs_mode::Config {
+    fn retiring_ipvs(settings: &IptablesConfig) -> ipvs_mode::Config {
         let mut retiring = ipvs_mode::Config::new("");
         retiring.exclude_cidrs.clone_from(&settings.exclude_cidrs);
-        retiring.conntrack = settings.conntrack;
+        retiring.conntrack = settings.config.conntrack;
         retiring
     }
 
-    fn open(_settings: &iptables_mode::Config) -> Result<Opened<Self>, OpenError> {
+    fn open(_settings: &IptablesConfig) -> Result<Opened<Self>, OpenError> {
         let kernel = iptables_mode::Kernel::open().map_err(OpenError::of)?;
         let accounting = match KernelAccounting::open() {
             Ok(accounting) => Some(Box::new(accounting) as Box<dyn Accounting>),

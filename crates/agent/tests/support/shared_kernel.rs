@@ -330,8 +330,8 @@ impl Proxier {
         let retiring = vec![kernel.retiring(config)];
         match config {
             Config::Ipvs(config) => any_proxier::proxier::<IpvsMode>(config, (kernel.ipvs)(), retiring),
-            Config::Iptables(config) => {
-                any_proxier::proxier::<IptablesMode>(config, (kernel.iptables)(), retiring)
+            Config::Iptables(iptables) => {
+                any_proxier::proxier::<IptablesMode>(&iptables.config, (kernel.iptables)(), retiring)
             }
             Config::Nftables(_) | Config::Userspace(_) => {
                 unreachable!("these tests are about the other modes")
