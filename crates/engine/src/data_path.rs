@@ -52,8 +52,8 @@ use crate::synced::Synced;
 ///
 /// # What they may change
 ///
-/// Only `execute` changes the kernel. Desired values are changed by `compile` and `set_config`; observed values by `observe`,
-/// `interface_addresses`, `observe_families`, `observe_keys`, `recheck`, `record` and `record_failure`. An object becomes dirty by `set_dirty`, by a listing, by a
+/// Only `execute` changes the kernel. Desired values are changed by `compile` and `set_config`; observed values by `observe`, `interface_addresses`,
+/// `observe_families`, `observe_keys`, `recheck`, `record` and `record_failure`. An object becomes dirty by `set_dirty`, by a listing, by a
 /// difference that `recheck` finds, and by a change of its desired value, and clean by `clear_dirty` only. `plan` may keep in the data path what
 /// later functions need of it, but the next call of `plan` must add the same steps again.
 ///

@@ -30,8 +30,9 @@ use crate::synced::Synced;
 /// Keeps the kernel in the state that the Services need, through one data path.
 ///
 /// It has no thread and no clock: the embedder calls [`sync`](Self::sync) after changes, and at the time that the last sync returned in
-/// [`Synced::next`]. The first sync, and the first one after [`resync`](Self::resync), reads the whole kernel; any other reads only single
-/// objects whose operations failed, or that have removed endpoints with connections. The cost of a sync depends on what changed, not on the number of Services.
+/// [`Synced::next`]. The first sync, and the first one after [`resync`](Self::resync), reads the whole kernel; any other reads only single objects
+/// whose operations failed, or that have removed endpoints with connections. The cost of a sync depends on what changed, not on the number of
+/// Services.
 #[derive(Debug)]
 pub struct Proxier<M: DataPath> {
     services: Services,
@@ -157,10 +158,9 @@ impl<M: DataPath> Proxier<M> {
         self.handover.set_backoff(backoff);
     }
 
-    /// Sets the modes that may have served the node before: what they left is removed while this one serves, see
-    /// [`handover`](crate::handover). Without this call everything that they left stays, and what it contains is not known. Their order matters where several
-    /// modes have objects with one name: the mode that has another notice of its presence than such names is first. Call it before the first
-    /// [`sync`](Self::sync).
+    /// Sets the modes that may have served the node before: what they left is removed while this one serves, see [`handover`](crate::handover).
+    /// Without this call everything that they left stays, and what it contains is not known. Their order matters where several modes have objects
+    /// with one name: the mode that has another notice of its presence than such names is first. Call it before the first [`sync`](Self::sync).
     pub fn set_retiring(&mut self, modes: Vec<Box<dyn Retire>>) {
         self.handover = Handover::new(modes);
     }

@@ -223,8 +223,8 @@ impl<M: DataPath> Runner<M> {
         self.send(Command::SetConfig(Box::new(config)));
     }
 
-    /// Reads the whole kernel at the next sync, which is due now, or at [`Synced::no_listing_before`](crate::Synced::no_listing_before). Call it when another program changed
-    /// the kernel.
+    /// Reads the whole kernel at the next sync, which is due now, or at [`Synced::no_listing_before`](crate::Synced::no_listing_before). Call it when
+    /// another program changed the kernel.
     pub fn resync(&self) {
         self.send_kernel_changes(KernelChanges {
             needs_listing: true,

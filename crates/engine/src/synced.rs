@@ -24,8 +24,8 @@ pub struct Synced<K, O, P, E> {
     pub report: Report<E>,
     /// New events since the last sync.
     pub events: Vec<Event>,
-    /// The latest time to call [`Proxier::sync`](crate::Proxier::sync) again: when the first retry of a failed operation is due, when an object with removed
-    /// endpoints is to be read again, or now if a [`recheck`](crate::Proxier::recheck) found a difference or the sync [was
+    /// The latest time to call [`Proxier::sync`](crate::Proxier::sync) again: when the first retry of a failed operation is due, when an object with
+    /// removed endpoints is to be read again, or now if a [`recheck`](crate::Proxier::recheck) found a difference or the sync [was
     /// partial](Self::is_partial). `None`: no time.
     pub next: Option<Instant>,
     /// Whether only the [first Services](crate::DataPath::first_services) were programmed. The next sync, which is due now, programs all others;
@@ -47,7 +47,8 @@ pub struct Synced<K, O, P, E> {
     /// [`next`](Self::next); [`events`](Self::events) named them once.
     pub unread: usize,
     /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
-    /// [`Services::health_check`](kernlink_services::Services::health_check) returns the present value. The first sync that is not [partial](Self::is_partial) names all of them.
+    /// [`Services::health_check`](kernlink_services::Services::health_check) returns the present value. The first sync that is not
+    /// [partial](Self::is_partial) names all of them.
     pub health_checks: BTreeSet<(Family, u16)>,
     /// How long the stages took. All 0 without [`Proxier::set_clock`](crate::Proxier::set_clock).
     pub durations: Durations,

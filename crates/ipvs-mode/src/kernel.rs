@@ -79,7 +79,8 @@ impl Kernel {
         outcome.unwrap_or(Err(Error::OutcomeMissing))
     }
 
-    /// Executes operations in order. Consecutive operations of one API are one call, or a few if they are many. Returns one outcome for each operation, in order.
+    /// Executes operations in order. Consecutive operations of one API are one call, or a few if they are many. Returns one outcome for each
+    /// operation, in order.
     pub fn execute_all(&mut self, operations: &[&Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = Vec::with_capacity(operations.len());
         let runs = operations.chunk_by(|a, b| a.api() == b.api());

@@ -24,8 +24,8 @@ pub struct Update {
 }
 
 impl Update {
-    /// Adds the next update: the result leads to its state. Merged into a snapshot, it is a snapshot of that state, without the entries that were removed;
-    /// so a listener keeps the present state by merging what it receives into the first update.
+    /// Adds the next update: the result leads to its state. Merged into a snapshot, it is a snapshot of that state, without the entries that were
+    /// removed; so a listener keeps the present state by merging what it receives into the first update.
     pub fn merge(&mut self, next: &Self) {
         if next.is_snapshot {
             self.clone_from(next);
