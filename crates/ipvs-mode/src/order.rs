@@ -83,10 +83,11 @@ pub enum Phase {
     /// Rules of sets that have become empty, removed after the entries: as long as an entry exists, traffic to its frontend is
     /// masqueraded and restricted.
     RemoveRules,
-    /// Sets of a node that another mode serves, removed after the rules that name them, the ledger last.
+    /// Sets of a node that IPVS mode does not serve, removed after the rules that name them, the ledger last.
     RemoveSets,
     /// A dummy link that the configuration no longer names, removed after its addresses are bound to the new one; or that of a node that
-    /// another mode serves, removed after everything else, since by it a process notices that something is left.
+    /// IPVS mode does not serve, removed after everything else, since by it a process notices that something is left. Before it, addresses that
+    /// alone identified a virtual server as owned.
     RemoveLink,
 }
 

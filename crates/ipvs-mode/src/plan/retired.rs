@@ -1,8 +1,8 @@
 //! Steps that remove everything that is owned from a node that IPVS mode does not serve any more.
 //!
-//! If another mode serves the node, connections end before. New connections do not reach IPVS: the rules of the other mode translate them before. A Service that the other mode does not serve yet keeps
-//! its virtual servers as they are ([`State::hold`]). Each plan removes what nothing needs any more; the
-//! next one follows at once:
+//! If another mode serves the node, connections end before. New connections do not reach IPVS: the rules of the other mode translate them before. A
+//! Service that the other mode does not serve yet keeps its virtual servers as they are ([`State::hold`]). Each plan removes what nothing needs any
+//! more; the next one follows at once:
 //!
 //! 1. Real servers get weight 0, with a deadline if they have a limit.
 //! 2. Virtual servers without connections are deleted, then their set entries, so that `KUBE-IPVS-FILTER` rejects connections to their
