@@ -1,8 +1,12 @@
 //! A new process on a node where another one served, and cleanup.
 
+use std::time::Instant;
+
+use kernlink_engine::retire::{Retire, Round};
 use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
 use kernlink_services::Family;
 use kernlink_userspace::data_path::remaining;
+use kernlink_userspace::data_path::retire::Retiring;
 
 use super::support::*;
 
