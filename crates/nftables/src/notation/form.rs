@@ -66,6 +66,14 @@ impl Form {
         }
     }
 
+    /// The length in a key, in bytes.
+    pub(super) fn bytes(&self) -> u32 {
+        match self.length {
+            0 => self.data_type.length().unwrap_or(4),
+            length => length,
+        }
+    }
+
     /// The bytes as a number; `None` if there are more than 16.
     pub(super) fn number(&self, bytes: &[u8]) -> Option<u128> {
         if bytes.len() > 16 {

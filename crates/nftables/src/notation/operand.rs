@@ -201,6 +201,14 @@ const MULTIPATH_SUBTYPES: &[(u64, &str)] = &[
     (8, "mp-tcprst"),
 ];
 
+/// The names of the values of a field.
+pub(super) fn names(field: &str) -> &'static [(u64, &'static str)] {
+    match field {
+        "subtype" => MULTIPATH_SUBTYPES,
+        _ => &[],
+    }
+}
+
 /// The operand of an operation is in parentheses if its own one binds less.
 fn wrapped(text: String, precedence: &mut u8, new: u8, operator: &str, right: &str) -> String {
     let text = if *precedence < new {
@@ -249,11 +257,7 @@ impl Extension {
             {
                 let form = Form {
                     is_host: false,
-                    names: if field.name == "subtype" {
-                        MULTIPATH_SUBTYPES
-                    } else {
-                        &[]
-                    },
+                    names: names(field.name),
                     ..Form::of(field.data_type)
                 };
                 // The ranges of a selective acknowledgement have numbers.

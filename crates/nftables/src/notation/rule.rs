@@ -4,11 +4,11 @@ use super::form::{Form, quoted};
 use super::header::{Header, HeaderField};
 use super::operand::{Extension, Operand, Origin, Step, View, ones};
 use super::protocols::{Protocols, Slice, Subject};
-use super::{field, set, stateful};
+use super::{field, set, stateful, type_of};
 use crate::data_type::DataType;
 use crate::expression::{
-    BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, FibFlags, FibResult, HashKind,
-    LookupFlags, MetaKey, NumberGeneratorKind, PayloadBase,
+    BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, HashKind, LookupFlags, MetaKey,
+    PayloadBase,
 };
 use crate::register::Register;
 use crate::rule::Rule;
@@ -171,13 +171,7 @@ impl Printer<'_> {
         let has_steps = key.iter().any(|view| !view.steps.is_empty());
         let is_anonymous = contents.set.flags.contains(SetFlags::ANONYMOUS);
         let set_text = if is_anonymous {
-            let forms: Vec<Form> = key
-                .iter()
-                .map(|view| Form {
-                    length: view.loaded,
-                    ..view.form
-                })
-                .collect();
+            let forms = type_of::forms(&key);
             if let [
                 View {
                     subject: Some(subject @ Subject::Field(Header::Icmp | Header::Icmp6, _)),
@@ -280,34 +274,8 @@ impl Printer<'_> {
                 )
             }
             Expression::Fib(fib) => {
-                let names = [
-                    (FibFlags::SOURCE, "saddr"),
-                    (FibFlags::DESTINATION, "daddr"),
-                    (FibFlags::MARK, "mark"),
-                    (FibFlags::INPUT_INTERFACE, "iif"),
-                    (FibFlags::OUTPUT_INTERFACE, "oif"),
-                ];
-                let flags: Vec<&str> = names
-                    .iter()
-                    .filter(|(flag, _)| fib.flags.contains(*flag))
-                    .map(|(_, name)| *name)
-                    .collect();
-                let is_presence = fib.flags.contains(FibFlags::PRESENT);
-                let (data_type, length) = match fib.result {
-                    _ if is_presence => (DataType::Boolean, 1),
-                    FibResult::AddressType => (DataType::AddressType, 4),
-                    FibResult::OutputIndex => (DataType::InterfaceIndex, 4),
-                    FibResult::OutputName => (DataType::InterfaceName, 16),
-                    FibResult::Unknown(_) => return None,
-                };
-                let check = if is_presence { "check" } else { "" };
-                let result = if is_presence {
-                    check.to_owned()
-                } else {
-                    fib.result.to_string()
-                };
-                let text = format!("fib {} {result}", flags.join(" . "));
-                self.named(fib.destination, text, Form::of(data_type), length, None)
+                let (text, form, length) = field::fib(fib.result, fib.flags)?;
+                self.named(fib.destination, text, form, length, None)
             }
             Expression::Route(route) => {
                 let (text, form, length) = field::route(route.key)?;
@@ -332,29 +300,22 @@ impl Printer<'_> {
                 self.named(tunnel.destination, text, form, length, None)
             }
             Expression::Xfrm(xfrm) => {
-                let (text, form, length) = field::xfrm(xfrm)?;
+                let (text, form, length) = field::xfrm(xfrm.key, xfrm.direction, xfrm.number)?;
                 self.named(xfrm.destination, text, form, length, None)
             }
             Expression::NumberGenerator(generator) => {
-                let kind = match generator.kind {
-                    NumberGeneratorKind::Incremental => "inc",
-                    NumberGeneratorKind::Random => "random",
-                    NumberGeneratorKind::Unknown(_) => return None,
-                };
-                let offset = offset(generator.offset);
-                let text = format!("numgen {kind} mod {}{offset}", generator.modulus);
+                let text = field::generator(generator.kind, generator.modulus, generator.offset)?;
                 self.named(generator.destination, text, Form::host_number(), 4, None)
             }
             Expression::Hash(hash) => {
-                let offset = offset(hash.offset);
                 let text = match (hash.kind, hash.source) {
-                    (HashKind::Symmetric, _) => format!("symhash mod {}{offset}", hash.modulus),
+                    (HashKind::Symmetric, _) => {
+                        field::symmetric_hash(hash.kind, hash.modulus, None, hash.offset)?
+                    }
                     (HashKind::Jenkins, Some(source)) => {
                         let key = self.key(source, hash.length?)?;
                         let key: Vec<String> = key.iter().map(View::full_text).collect();
-                        let seed = hash
-                            .seed
-                            .map_or_else(String::new, |seed| format!(" seed 0x{seed:x}"));
+                        let (seed, offset) = (field::seed(hash.seed), field::offset(hash.offset));
                         format!("jhash {} mod {}{seed}{offset}", key.join(" . "), hash.modulus)
                     }
                     _ => return None,
@@ -585,13 +546,5 @@ impl Printer<'_> {
             .map(|rule| format!("\t\t\t{}\n", context.rule(rule)))
             .collect();
         format!("{verb} {{\n{}\t\t}}", rules.concat())
-    }
-}
-
-fn offset(offset: u32) -> String {
-    if offset > 0 {
-        format!(" offset {offset}")
-    } else {
-        String::new()
     }
 }
