@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::chain::Chain;
-use crate::element::{Element, Elements};
+use crate::element::{Element, ElementFlags, Elements};
 use crate::expression::Expression;
 use crate::flowtable::Flowtable;
 use crate::object::Object;
@@ -88,12 +88,14 @@ impl TableContents {
         for contents in &self.sets {
             let mut set = contents.set.clone().configuration();
             // The kernel gives such a set a size when the first rule changes it, but refuses the rule for a set made with a size.
-            if !set.flags.contains(SetFlags::EVAL) && changed.contains(&*set.key.name) {
+            if !set.flags.intersects(SetFlags::EVAL | SetFlags::TIMEOUT) && changed.contains(&*set.key.name) {
                 set.size = None;
             }
             operations.push(Operation::add(set));
-            let elements = Elements::new(contents.set.key.clone(), contents.elements.iter().cloned());
-            operations.push(Operation::add(elements));
+            // The end before the first range does not count if the kernel has it already.
+            let mut elements = contents.elements.clone();
+            elements.sort_by_key(|element| !is_first_end(element));
+            operations.push(Operation::add(Elements::new(contents.set.key.clone(), elements)));
         }
         let mut done = HashSet::new();
         for contents in &self.chains {
@@ -127,6 +129,11 @@ impl TableContents {
             }));
         }
     }
+}
+
+/// The end of the range before all others, whose key is zero.
+fn is_first_end(element: &Element) -> bool {
+    element.flags.contains(ElementFlags::INTERVAL_END) && element.key.as_bytes().iter().all(|byte| *byte == 0)
 }
 
 /// A set or map with its elements.

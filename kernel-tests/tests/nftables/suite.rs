@@ -107,11 +107,13 @@ impl File {
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        // A link of the sources may lead nowhere.
         if path.is_dir() {
             files(&path, found);
-        } else if path
-            .extension()
-            .is_some_and(|extension| extension == "t" || extension == "nft")
+        } else if path.is_file()
+            && path
+                .extension()
+                .is_some_and(|extension| extension == "t" || extension == "nft")
         {
             found.push(path);
         }
@@ -270,8 +272,12 @@ fn check_ruleset(text: &str) -> Counts {
     copy("ruleset", &expected, &ruleset, &mut counts.differences);
     // What the crate prints is a file for `nft`.
     match NetNs::new().run(|| nft(&printed).map(|_| listing())) {
-        Ok(loaded) if sorted(&rounded(&loaded)) == sorted(&rounded(&expected)) => counts.loaded = 1,
-        Ok(_) => println!("    another ruleset is loaded from the text"),
+        Ok(loaded) if lines(&loaded) == lines(&expected) => counts.loaded = 1,
+        Ok(loaded) => {
+            let (loaded, expected) = (lines(&loaded), lines(&expected));
+            let pair = loaded.iter().zip(&expected).find(|(left, right)| left != right);
+            println!("    another ruleset is loaded from the text: {pair:?}");
+        }
         Err(error) => println!("    the text is not loaded: {error}"),
     }
     counts
@@ -391,8 +397,8 @@ fn rounded(listing: &str) -> String {
             let digits = time.trim_start_matches(|letter: char| letter.is_ascii_digit());
             let unit = digits.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
             let (first, rest) = time.split_at(time.len() - unit.len());
-            let words = rest.split_once(' ').map_or("", |(_, words)| words);
-            format!("{before}last used {first} {words}\n")
+            let end = rest.find([' ', ',']).unwrap_or(rest.len());
+            format!("{before}last used {first}{}\n", &rest[end..])
         }
         None => format!("{line}\n"),
     });
@@ -556,7 +562,9 @@ fn every_rule_of_the_suite_is_copied() {
     let mut in_samples = 0;
     let folder = std::env::var("KERNLINK_NFT_SUITE");
     if let Ok(folder) = &folder {
-        files(Path::new(folder), &mut paths);
+        let mut found = Vec::new();
+        files(Path::new(folder), &mut found);
+        paths.extend(found);
     }
     for (index, path) in paths.iter().enumerate() {
         let is_sample = index <= SAMPLES.len();

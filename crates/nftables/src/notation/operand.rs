@@ -3,6 +3,7 @@
 use super::form::Form;
 use super::header::{Header, HeaderField, extension, routing};
 use super::protocols::{Slice, Subject};
+use super::value::ones;
 use crate::data_type::{DataType, DataTypes};
 use crate::expression::{ExtensionHeaderKind, MetaKey};
 use crate::value::Value;
@@ -218,11 +219,6 @@ fn wrapped(text: String, precedence: &mut u8, new: u8, operator: &str, right: &s
     };
     *precedence = new;
     text
-}
-
-/// A number whose lowest bits are set.
-pub(super) fn ones(bits: u32) -> u128 {
-    u128::MAX.checked_shr(128_u32.saturating_sub(bits)).unwrap_or(0)
 }
 
 impl Extension {

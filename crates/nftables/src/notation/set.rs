@@ -16,10 +16,11 @@ use crate::verdict::Data;
 /// The lines of a set between its braces, without the elements.
 pub(super) fn definition(set: &Set, context: &Context<'_>) -> Vec<String> {
     let mut lines = vec![declaration(set)];
-    if set.policy == SetPolicy::Memory {
-        lines.push("policy memory".to_owned());
+    // The size of a constant set is the number of its elements.
+    if !set.flags.contains(SetFlags::CONSTANT) {
+        lines.extend((set.policy == SetPolicy::Memory).then(|| "policy memory".to_owned()));
+        lines.extend(set.size.map(|size| format!("size {size}")));
     }
-    lines.extend(set.size.map(|size| format!("size {size}")));
     let names = [
         (SetFlags::CONSTANT, "constant"),
         (SetFlags::EVAL, "dynamic"),
@@ -126,7 +127,7 @@ pub(super) fn elements(
 }
 
 /// How the fields of keys are written.
-fn key_forms(set: &Set, forms: Option<&[Form]>) -> Vec<Form> {
+pub(super) fn key_forms(set: &Set, forms: Option<&[Form]>) -> Vec<Form> {
     match forms {
         Some(forms) => forms.to_vec(),
         None => {
@@ -142,6 +143,15 @@ fn key_forms(set: &Set, forms: Option<&[Form]>) -> Vec<Form> {
             }
             forms
         }
+    }
+}
+
+/// How the fields of the data of a map of these types are written.
+pub(super) fn data_forms(set: &Set, types: DataTypes) -> Vec<Form> {
+    let declared = type_of::declaration(set).and_then(|declaration| declaration.data);
+    match declared {
+        Some(data) => type_of::forms(&data),
+        None => type_forms(set, types, SET_DATA_BYTE_ORDER),
     }
 }
 
@@ -196,12 +206,26 @@ pub(super) fn range_text(form: &Form, first: &[u8], last: &[u8]) -> String {
     if first == last {
         return form.text(first);
     }
+    if form.data_type == DataType::InterfaceName
+        && let Some(beginning) = beginning(first, last)
+    {
+        return form.text(beginning);
+    }
     if form.has_prefixes()
         && let Some(length) = prefix_length(first, last)
     {
         return format!("{}/{length}", form.text(first));
     }
     format!("{}-{}", form.end_text(first), form.end_text(last))
+}
+
+/// What all names of a range begin with, if these are all such names.
+fn beginning<'a>(first: &'a [u8], last: &[u8]) -> Option<&'a [u8]> {
+    let length = first.iter().position(|byte| *byte == 0)?;
+    let (name, rest) = first.split_at(length);
+    let (same, ends) = last.split_at_checked(length)?;
+    let is_all = rest.iter().all(|byte| *byte == 0) && ends.iter().all(|byte| *byte == 0xff);
+    (name == same && is_all).then_some(name)
 }
 
 /// The value before this one in the order of the bytes.
@@ -234,11 +258,7 @@ pub(super) fn attributes(set: &Set, element: &Element, context: &Context<'_>) ->
     }
     match (&element.data, set.data) {
         (Some(Data::Value(data)), Some(MapData::Values { types, .. })) => {
-            let declared = type_of::declaration(set).and_then(|declaration| declaration.data);
-            let forms = match declared {
-                Some(data) => type_of::forms(&data),
-                None => type_forms(set, types, SET_DATA_BYTE_ORDER),
-            };
+            let forms = data_forms(set, types);
             let bytes = data.as_bytes();
             let length: usize = match *forms {
                 [form] if form.length > 0 => form.length as usize,
@@ -279,5 +299,8 @@ mod tests {
         assert_eq!(range([10, 0, 4, 0], [10, 0, 9, 255]), "10.0.4.0-10.0.9.255");
         assert_eq!(range([10, 0, 4, 1], [10, 0, 4, 1]), "10.0.4.1");
         assert_eq!(range([0, 0, 0, 0], [255, 255, 255, 255]), "0.0.0.0/0");
+        let form = Form::of(DataType::InterfaceName);
+        let range = |first: &[u8; 8], last: &[u8; 8]| range_text(&form, first, last);
+        assert_eq!(range(b"eth\0\0\0\0\0", b"eth\xff\xff\xff\xff\xff"), "\"eth*\"");
     }
 }
