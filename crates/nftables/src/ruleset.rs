@@ -92,9 +92,12 @@ impl TableContents {
                 set.size = None;
             }
             operations.push(Operation::add(set));
-            // The end before the first range does not count if the kernel has it already.
+            // The kernel lists ranges from the last one to the first, and then the end before the first one. That end is not counted
+            // for the size of the set if it is there before what exceeds the size.
             let mut elements = contents.elements.clone();
-            elements.sort_by_key(|element| !is_first_end(element));
+            if elements.last().is_some_and(is_first_end) {
+                elements.reverse();
+            }
             operations.push(Operation::add(Elements::new(contents.set.key.clone(), elements)));
         }
         let mut done = HashSet::new();
@@ -169,5 +172,31 @@ impl ChainContents {
     #[must_use]
     pub fn new(chain: Chain, rules: Vec<Rule>) -> Self {
         ChainContents { chain, rules }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataType, Item, TableFamily, TableKey, Value};
+
+    #[test]
+    fn ranges_are_written_from_the_first_one_on() {
+        let table = TableKey::new(TableFamily::Ip, "t");
+        let set = Set::new(table.set("s"), &[DataType::Ipv4Address]).with_intervals();
+        let mut listed = set.interval(Value::new(&[10, 0, 0, 0]), Value::new(&[10, 0, 0, 9]));
+        listed.reverse();
+        listed.push(Element::new(Value::new(&[0; 4])).with_flags(ElementFlags::INTERVAL_END));
+        let mut contents = TableContents::new(Table::new(table));
+        contents.sets.push(SetContents::new(set, listed.clone()));
+        let written = contents
+            .operations()
+            .into_iter()
+            .find_map(|operation| match operation {
+                Operation::Add(Item::Elements(elements)) => Some(elements.elements),
+                _ => None,
+            });
+        listed.reverse();
+        assert_eq!(written, Some(listed));
     }
 }

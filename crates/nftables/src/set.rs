@@ -236,7 +236,10 @@ impl Set {
         let (length, order) = match (fields, lengths.as_slice()) {
             ([field], [length]) if field.is_host_byte_order() => (*length, HOST_BYTE_ORDER),
             ([_], [length]) => (*length, NETWORK_BYTE_ORDER),
-            (_, lengths) => (lengths.iter().map(|length| length.next_multiple_of(4)).sum(), 0),
+            (_, lengths) => {
+                let add = |sum: u32, length: &u32| sum.saturating_add(length.div_ceil(4).saturating_mul(4));
+                (lengths.iter().fold(0, add), 0)
+            }
         };
         Some((DataTypes::new(&types), length, order))
     }

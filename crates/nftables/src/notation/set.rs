@@ -268,13 +268,17 @@ pub(super) fn attributes(set: &Set, element: &Element, context: &Context<'_>) ->
                     .map(|form| form.bytes().next_multiple_of(4) as usize)
                     .sum(),
             };
-            // The data of a map for address translation may be ranges.
-            let (first, last) = if length > 0 && bytes.len() == 2 * length {
-                bytes.split_at(length)
-            } else {
-                (bytes, bytes)
+            // The data of a map for address translation may be ranges; one of a single address is a prefix.
+            text += " : ";
+            text += &match (bytes.split_at_checked(length), forms.as_slice()) {
+                (Some((first, last)), [form]) if length > 0 && first == last && form.has_prefixes() => {
+                    format!("{}/{}", form.text(first), 8 * length)
+                }
+                (Some((first, last)), _) if length > 0 && first.len() == last.len() => {
+                    ranges(&forms, first, last)
+                }
+                _ => ranges(&forms, bytes, bytes),
             };
-            text += &format!(" : {}", ranges(&forms, first, last));
         }
         (Some(Data::Value(data)), _) => text += &format!(" : {data}"),
         (Some(Data::Verdict(verdict)), _) => text += &format!(" : {verdict}"),
