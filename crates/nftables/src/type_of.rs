@@ -102,7 +102,7 @@ pub enum TypeOf {
     },
     /// A queue number.
     Queue,
-    /// A verdict: the data of verdict maps.
+    /// The data of verdict maps.
     Verdict,
 }
 

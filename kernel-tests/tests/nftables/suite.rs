@@ -587,6 +587,9 @@ fn every_rule_of_the_suite_is_copied() {
             assert_eq!(counts.loaded, usize::from(is_ruleset));
             in_samples += counts.printed;
         }
+        if !counts.differences.is_empty() {
+            different.push(path);
+        }
         println!(
             "{}: {} copied, {} refused by nft, {} rules and {} lines printed as by nft, {} and {} otherwise\n{}",
             path.display(),
@@ -607,6 +610,10 @@ fn every_rule_of_the_suite_is_copied() {
         for line in &counts.other_lines {
             println!("    own {line}");
         }
+        // The counts are those of the folder.
+        if is_sample {
+            continue;
+        }
         if is_ruleset {
             rulesets += counts.accepted;
             refused_rulesets += counts.refused;
@@ -619,13 +626,10 @@ fn every_rule_of_the_suite_is_copied() {
         others += counts.other_texts.len();
         equal_lines += counts.lines;
         other_lines += counts.missing_lines.len();
-        if !counts.differences.is_empty() {
-            different.push(path);
-        }
     }
     println!(
         "{} files, {accepted} rules copied, {refused} refused by nft, files with differences: {different:?}",
-        paths.len()
+        paths.len() - SAMPLES.len() - 1
     );
     println!("{printed} rules printed as by nft, {others} otherwise");
     println!(
@@ -633,6 +637,6 @@ fn every_rule_of_the_suite_is_copied() {
     );
     println!("{equal_lines} lines of rulesets and declarations printed as by nft, {other_lines} otherwise");
     assert!(in_samples >= SAMPLE_RULES, "{in_samples}");
-    assert!(folder.is_err() || accepted + rulesets > in_samples);
+    assert!(folder.is_err() || accepted + rulesets > 0);
     assert_eq!(different, Vec::<&PathBuf>::new());
 }

@@ -132,7 +132,7 @@ fn numbered_extension(
 }
 
 impl TypeOf {
-    /// A field of a header, as `nft` names both: `TypeOf::field("tcp", "dport")`; `None` if there is none of these names.
+    /// A field of a header, as `nft` names both: `TypeOf::field("tcp", "dport")`; `None` for other names.
     #[must_use]
     pub fn field(header: &str, field: &str) -> Option<Self> {
         let (number, header) = HEADERS.iter().find(|(_, found)| found.name() == header)?;
@@ -148,7 +148,7 @@ impl TypeOf {
     }
 
     /// A field of an extension header of IPv6 (`frag`, `id`), of an option of TCP (`maxseg`, `size`) or IPv4 (`rr`, `addr`), or of a chunk of
-    /// SCTP (`data`, `tsn`), as `nft` names both; `None` if there is none of these names.
+    /// SCTP (`data`, `tsn`), as `nft` names both; `None` for other names.
     #[must_use]
     pub fn extension(kind: ExtensionHeaderKind, header: &str, field: &str) -> Option<Self> {
         let named = |number: &u32| numbered_extension(kind, *number).is_some_and(|(name, ..)| name == header);

@@ -158,7 +158,7 @@ enum Difference {
     NestedFlag,
     /// The elements of a list are numbered. The kernel does not read their kinds.
     Numbered,
-    /// It is an answer of the kernel, with a handle and a number of users, which nobody sends.
+    /// It is an answer of the kernel, with a handle and a number of users, which are only read.
     Answer,
 }
 
