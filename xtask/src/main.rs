@@ -7,6 +7,7 @@ mod conformance;
 mod demo;
 mod e2e;
 mod figures;
+mod fuzz;
 mod guest;
 mod host;
 mod image;
@@ -16,6 +17,7 @@ mod layers;
 mod libtest;
 mod modules;
 mod nft_suite;
+mod nft_vectors;
 mod programs;
 mod prose;
 mod provision;
@@ -77,6 +79,9 @@ usage: cargo xtask VERB
                             copy each rule of the test suite of nft (FOLDER: tests/py of its sources) with
                             kernlink-nftables, and print counts and differences; as root;
                             --nft: with this program (default: the installed one)
+  nft-vectors FOLDER        read and write the messages that the tests of google/nftables (FOLDER: its sources) expect
+                            as bytes with kernlink-nftables, and print counts and differences
+  fuzz [--seconds N] [PART] run all fuzz targets, or those with PART in their names, for N seconds each (default: 60)
 
 options of commands that boot a VM:
   --kvm                     use hardware virtualisation (default: emulation)
@@ -125,6 +130,11 @@ enum Verb {
     EndToEnd(e2e::Options),
     Image(image::Options),
     NftSuite(nft_suite::Options),
+    NftVectors {
+        /// The sources of google/nftables.
+        folder: PathBuf,
+    },
+    Fuzz(fuzz::Options),
     /// Internal: started inside the VM by [`vm`].
     Guest {
         folder: PathBuf,
@@ -183,6 +193,8 @@ fn run() -> Result<ExitCode> {
         )?,
         Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
         Verb::NftSuite(options) => nft_suite::run(&workspace, &options)?,
+        Verb::NftVectors { folder } => nft_vectors::run(&workspace, &folder).map(|()| true)?,
+        Verb::Fuzz(options) => fuzz::run(&workspace, &options)?,
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
         Verb::Help | Verb::Guest { .. } => true,
     };
@@ -200,6 +212,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut repeat = None;
     let mut image = image::Options::default();
     let mut nft = None;
+    let mut seconds = None;
     let mut options = vm::Options::default();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -216,6 +229,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             Arg::Long("check") => image.check = true,
             Arg::Long("nft") => nft = Some(PathBuf::from(parser.value()?)),
             Arg::Long("repeat") => repeat = Some(parser.value()?.parse().context("--repeat")?),
+            Arg::Long("seconds") => seconds = Some(parser.value()?.parse().context("--seconds")?),
             Arg::Long("kvm") => options.kvm = true,
             Arg::Long("kernel") => options.kernel = Some(parser.value()?.into()),
             Arg::Long("writable") => options.writable.push(parser.value()?.into()),
@@ -267,6 +281,13 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             folder: words.next().context("nft-suite: missing folder")?.into(),
             nft: nft.take(),
         }),
+        Some("nft-vectors") => Verb::NftVectors {
+            folder: words.next().context("nft-vectors: missing folder")?.into(),
+        },
+        Some("fuzz") => Verb::Fuzz(fuzz::Options {
+            part: words.next(),
+            seconds: seconds.take(),
+        }),
         Some("bench") => Verb::Bench {
             group: words.next(),
             check: std::mem::take(&mut image.check),
@@ -306,6 +327,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         "--legacy and --agent are options of `image` only, --check of `image` and `bench`"
     );
     ensure!(nft.is_none(), "--nft is an option of `nft-suite` only");
+    ensure!(seconds.is_none(), "--seconds is an option of `fuzz` only");
     ensure!(repeat.is_none(), "--repeat is an option of `vm test` only");
     Ok((verb, options))
 }
@@ -420,6 +442,9 @@ mod tests {
             ("test --mode ipvs", "options of `e2e` only"),
             ("image", "image: missing folder"),
             ("nft-suite", "nft-suite: missing folder"),
+            ("nft-vectors", "nft-vectors: missing folder"),
+            ("fuzz --seconds 0", "--seconds"),
+            ("test --seconds 5", "--seconds is an option of `fuzz` only"),
             ("test --nft nft", "--nft is an option of `nft-suite` only"),
             ("test --legacy", "options of `image` only"),
             ("test --repeat 2", "--repeat is an option of `vm test` only"),

@@ -14,6 +14,7 @@ mod rule;
 mod ruleset;
 mod set;
 mod stateful;
+mod type_of;
 mod value;
 mod view;
 

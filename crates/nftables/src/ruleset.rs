@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::chain::Chain;
-use crate::element::{Element, Elements};
+use crate::element::{Element, ElementFlags, Elements};
 use crate::expression::Expression;
 use crate::flowtable::Flowtable;
 use crate::object::Object;
@@ -88,12 +88,17 @@ impl TableContents {
         for contents in &self.sets {
             let mut set = contents.set.clone().configuration();
             // The kernel gives such a set a size when the first rule changes it, but refuses the rule for a set made with a size.
-            if !set.flags.contains(SetFlags::EVAL) && changed.contains(&*set.key.name) {
+            if !set.flags.intersects(SetFlags::EVAL | SetFlags::TIMEOUT) && changed.contains(&*set.key.name) {
                 set.size = None;
             }
             operations.push(Operation::add(set));
-            let elements = Elements::new(contents.set.key.clone(), contents.elements.iter().cloned());
-            operations.push(Operation::add(elements));
+            // The kernel lists ranges from the last one to the first, and then the end before the first one. That end is not counted
+            // for the size of the set if it is there before what exceeds the size.
+            let mut elements = contents.elements.clone();
+            if elements.last().is_some_and(is_first_end) {
+                elements.reverse();
+            }
+            operations.push(Operation::add(Elements::new(contents.set.key.clone(), elements)));
         }
         let mut done = HashSet::new();
         for contents in &self.chains {
@@ -129,6 +134,11 @@ impl TableContents {
     }
 }
 
+/// The end of the range before all others, whose key is zero.
+fn is_first_end(element: &Element) -> bool {
+    element.flags.contains(ElementFlags::INTERVAL_END) && element.key.as_bytes().iter().all(|byte| *byte == 0)
+}
+
 /// A set or map with its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -162,5 +172,31 @@ impl ChainContents {
     #[must_use]
     pub fn new(chain: Chain, rules: Vec<Rule>) -> Self {
         ChainContents { chain, rules }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataType, Item, TableFamily, TableKey, Value};
+
+    #[test]
+    fn ranges_are_written_from_the_first_one_on() {
+        let table = TableKey::new(TableFamily::Ip, "t");
+        let set = Set::new(table.set("s"), &[DataType::Ipv4Address]).with_intervals();
+        let mut listed = set.interval(Value::new(&[10, 0, 0, 0]), Value::new(&[10, 0, 0, 9]));
+        listed.reverse();
+        listed.push(Element::new(Value::new(&[0; 4])).with_flags(ElementFlags::INTERVAL_END));
+        let mut contents = TableContents::new(Table::new(table));
+        contents.sets.push(SetContents::new(set, listed.clone()));
+        let written = contents
+            .operations()
+            .into_iter()
+            .find_map(|operation| match operation {
+                Operation::Add(Item::Elements(elements)) => Some(elements.elements),
+                _ => None,
+            });
+        listed.reverse();
+        assert_eq!(written, Some(listed));
     }
 }

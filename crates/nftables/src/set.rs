@@ -10,6 +10,7 @@ use crate::element::{Element, ElementFlags};
 use crate::expression::Expression;
 use crate::object::ObjectKind;
 use crate::table::TableKey;
+use crate::type_of::{self, TypeOf};
 use crate::user_data::{self, UserData};
 use crate::value::Value;
 use crate::wire::{flags_field, open_enum};
@@ -199,17 +200,94 @@ impl Set {
         self
     }
 
+    /// Declares the fields of keys with `typeof`, which also sets their types and lengths. `nft` lists the set so, and prints elements as
+    /// values of these fields.
+    ///
+    /// It has no effect if the fields exceed the 255 bytes that an entry of user data has, about ten fields, or if one of them has no notation
+    /// ([`TypeOf::length`]). Before [`with_intervals`](Self::with_intervals), which needs the lengths.
+    #[must_use]
+    pub fn with_type_of(mut self, fields: &[TypeOf]) -> Self {
+        if let Some((types, length, order)) = self.declare(user_data::SET_KEY_TYPE_OF, fields) {
+            self.user_data.set_u32(user_data::SET_KEY_BYTE_ORDER, order);
+            (self.key_types, self.key_length) = (types, length);
+        }
+        self
+    }
+
+    /// Declares the fields of the data of a map with `typeof`, as [`with_type_of`](Self::with_type_of) those of keys. `nft` needs both, except
+    /// for a map to objects.
+    #[must_use]
+    pub fn with_data_type_of(mut self, fields: &[TypeOf]) -> Self {
+        if let Some((types, length, order)) = self.declare(user_data::SET_DATA_TYPE_OF, fields)
+            && let Some(MapData::Values { .. }) = self.data
+        {
+            self.user_data.set_u32(user_data::SET_DATA_BYTE_ORDER, order);
+            self.data = Some(MapData::Values { types, length });
+        }
+        self
+    }
+
+    /// Stores fields. Returns their types, length and byte order.
+    fn declare(&mut self, entry: u8, fields: &[TypeOf]) -> Option<(DataTypes, u32, u32)> {
+        let types: Option<Vec<DataType>> = fields.iter().map(TypeOf::data_type).collect();
+        let lengths: Option<Vec<u32>> = fields.iter().map(TypeOf::length).collect();
+        let (types, lengths) = (types?, lengths?);
+        self.user_data.set(entry, &type_of::encode(fields)?);
+        let (length, order) = match (fields, lengths.as_slice()) {
+            ([field], [length]) if field.is_host_byte_order() => (*length, HOST_BYTE_ORDER),
+            ([_], [length]) => (*length, NETWORK_BYTE_ORDER),
+            (_, lengths) => {
+                let add = |sum: u32, length: &u32| sum.saturating_add(length.div_ceil(4).saturating_mul(4));
+                (lengths.iter().fold(0, add), 0)
+            }
+        };
+        Some((DataTypes::new(&types), length, order))
+    }
+
+    /// What the fields of keys are declared with; `None` for types.
+    #[must_use]
+    pub fn key_type_of(&self) -> Option<Vec<TypeOf>> {
+        type_of::decode(self.user_data.entry(user_data::SET_KEY_TYPE_OF)?)
+    }
+
+    /// What the fields of data are declared with; `None` for types.
+    #[must_use]
+    pub fn data_type_of(&self) -> Option<Vec<TypeOf>> {
+        type_of::decode(self.user_data.entry(user_data::SET_DATA_TYPE_OF)?)
+    }
+
+    /// Whether the data of the map are ranges, which `nft` declares with `interval`: both ends one after the other.
+    #[must_use]
+    pub fn has_data_intervals(&self) -> bool {
+        self.user_data
+            .u32(user_data::SET_DATA_INTERVAL)
+            .is_some_and(|number| number != 0)
+    }
+
+    /// Whether `nft` merges elements that overlap or are adjacent (`auto-merge`). The kernel does not.
+    #[must_use]
+    pub fn has_auto_merge(&self) -> bool {
+        self.user_data
+            .u32(user_data::SET_AUTO_MERGE)
+            .is_some_and(|number| number != 0)
+    }
+
     /// Elements can be ranges; those of a concatenation have a range for each field.
     #[must_use]
     pub fn with_intervals(mut self) -> Self {
         self.flags |= SetFlags::INTERVAL;
-        let types: Vec<DataType> = self.key_types.iter().collect();
-        if types.len() > 1 {
+        let of_types = || {
+            let types = self.key_types.iter();
+            types.map(|data_type| data_type.length().unwrap_or(4)).collect()
+        };
+        let of_fields = self.key_type_of().and_then(|fields| {
+            let lengths: Option<Vec<u32>> = fields.iter().map(TypeOf::length).collect();
+            lengths
+        });
+        let lengths: Vec<u32> = of_fields.unwrap_or_else(of_types);
+        if lengths.len() > 1 {
             self.flags |= SetFlags::CONCAT;
-            self.field_lengths = types
-                .iter()
-                .map(|data_type| data_type.length().unwrap_or(4))
-                .collect();
+            self.field_lengths = lengths;
         }
         self
     }

@@ -19,6 +19,14 @@ pub(crate) const COMMENT: u8 = 0;
 pub(crate) const SET_KEY_BYTE_ORDER: u8 = 0;
 /// The byte order of the data of a map.
 pub(crate) const SET_DATA_BYTE_ORDER: u8 = 1;
+/// Whether `nft` merges elements.
+pub(crate) const SET_AUTO_MERGE: u8 = 2;
+/// What the keys of a set are values of.
+pub(crate) const SET_KEY_TYPE_OF: u8 = 3;
+/// What the data of a map are values of.
+pub(crate) const SET_DATA_TYPE_OF: u8 = 4;
+/// Whether the data of a map are ranges.
+pub(crate) const SET_DATA_INTERVAL: u8 = 6;
 /// The type of a comment in the user data of sets.
 pub(crate) const SET_COMMENT: u8 = 7;
 
@@ -82,6 +90,29 @@ impl UserData {
     /// Appends 32 bits in the host's byte order, as libnftnl does.
     pub(crate) fn push_u32(&mut self, kind: u8, number: u32) {
         self.push(kind, &number.to_ne_bytes());
+    }
+
+    /// The 32 bits of an entry in the host's byte order.
+    pub(crate) fn u32(&self, kind: u8) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.entry(kind)?.try_into().ok()?))
+    }
+
+    /// Replaces the entries of a type by one.
+    pub(crate) fn set(&mut self, kind: u8, payload: &[u8]) -> bool {
+        let mut kept = UserData::new();
+        for (found, payload) in self.entries().filter(|(found, _)| *found != kind) {
+            kept.push(found, payload);
+        }
+        let is_complete = kept.push(kind, payload);
+        if is_complete {
+            *self = kept;
+        }
+        is_complete
+    }
+
+    /// As [`set`](Self::set), with 32 bits.
+    pub(crate) fn set_u32(&mut self, kind: u8, number: u32) {
+        self.set(kind, &number.to_ne_bytes());
     }
 
     /// The text of an entry without its terminating NUL; `None` if it is not UTF-8.

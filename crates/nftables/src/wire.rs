@@ -87,4 +87,4 @@ pub(crate) fn decode_generation(message: &Message<'_>) -> Result<Generation, Err
 }
 
 #[cfg(test)]
-mod tests;
+mod vectors;

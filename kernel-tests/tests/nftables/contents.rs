@@ -7,13 +7,117 @@ use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{requires, since, tools};
 use kernlink_nftables::{
     BaseChain, Chain, ChainFlags, ChainType, ConnectionExpectation, ConnectionLimit, ConnectionTimeout,
-    Counter, DataType, Element, Elements, Flowtable, FlowtableKey, Helper, Hook, HostU32, InvertFlags, Limit,
-    LimitKind, Nftables, Object, ObjectData, ObjectKey, ObjectKind, Operation, Policy, Quota, QuotaFlags,
-    Set, SetFlags, Synproxy, SynproxyFlags, Table, TableFamily, TableFlags, TableKey, Timeouts, Value,
-    Verdict,
+    ConnectionTrackingKey, Counter, DataType, Element, Elements, ExtensionHeaderKind, FibFlags, FibResult,
+    Flowtable, FlowtableKey, HashKind, Helper, Hook, HostU32, InvertFlags, Limit, LimitKind, MetaKey,
+    Nftables, NumberGeneratorKind, Object, ObjectData, ObjectKey, ObjectKind, Operation, PayloadBase, Policy,
+    Quota, QuotaFlags, RouteKey, Set, SetFlags, SocketKey, Synproxy, SynproxyFlags, Table, TableFamily,
+    TableFlags, TableKey, Timeouts, TypeOf, Value, Verdict, XfrmKey,
 };
 
-use crate::{client, table};
+use crate::{client, listing, table};
+
+/// `typeof ip saddr . tcp dport`, as `nft` declares sets too.
+#[test]
+fn nft_lists_sets_with_what_their_keys_and_data_are() {
+    let field = |header, name| TypeOf::field(header, name).unwrap();
+    let option = |kind, header, name| TypeOf::extension(kind, header, name).unwrap();
+    let keys = [
+        vec![field("ip", "saddr"), field("tcp", "dport")],
+        vec![field("vlan", "id")],
+        vec![
+            TypeOf::Meta {
+                key: MetaKey::InputName,
+                tunnel: None,
+            },
+            field("ip", "protocol"),
+            field("th", "dport"),
+        ],
+        vec![TypeOf::ConnectionTracking {
+            key: ConnectionTrackingKey::SourceIp,
+            direction: Some(0),
+        }],
+        vec![
+            TypeOf::Meta {
+                key: MetaKey::Cpu,
+                tunnel: None,
+            },
+            field("ip", "daddr"),
+        ],
+        vec![TypeOf::OsFingerprint],
+        vec![option(ExtensionHeaderKind::Ipv6, "frag", "frag-off")],
+        vec![option(ExtensionHeaderKind::TcpOption, "maxseg", "size")],
+        vec![option(ExtensionHeaderKind::Ipv4Option, "rr", "addr")],
+        vec![option(ExtensionHeaderKind::SctpChunk, "data", "tsn")],
+        vec![TypeOf::Socket(SocketKey::Mark)],
+        vec![TypeOf::Route(RouteKey::NextHop)],
+        vec![TypeOf::Fib {
+            result: FibResult::AddressType,
+            flags: FibFlags::DESTINATION,
+        }],
+        vec![TypeOf::NumberGenerator {
+            kind: NumberGeneratorKind::Random,
+            modulus: 4,
+            offset: 1,
+        }],
+        vec![TypeOf::Hash {
+            kind: HashKind::Symmetric,
+            modulus: 8,
+            offset: 0,
+            seed: None,
+        }],
+        vec![TypeOf::Xfrm {
+            key: XfrmKey::RequestId,
+            direction: 0,
+            number: 0,
+        }],
+        vec![TypeOf::Bits {
+            base: PayloadBase::Transport,
+            offset: 32,
+            length: 32,
+            tunnel: None,
+        }],
+    ];
+    NetNs::new().run(|| {
+        let mut client = client();
+        client.apply(&[Operation::add(Table::new(table()))]).unwrap();
+        let mut declarations = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let names: Vec<String> = key.iter().map(ToString::to_string).collect();
+            let names = names.join(" . ");
+            let data = [field("ip", "daddr"), field("tcp", "sport")];
+            let sets = [
+                Set::new(table().set(format!("set{index}")), &[]).with_type_of(key),
+                Set::verdict_map(table().set(format!("verdicts{index}")), &[])
+                    .with_type_of(key)
+                    .with_data_type_of(&[TypeOf::Verdict]),
+                Set::map(table().set(format!("map{index}")), &[], &[])
+                    .with_type_of(key)
+                    .with_data_type_of(&data),
+            ];
+            for set in sets {
+                client
+                    .apply(&[Operation::add(set.clone())])
+                    .unwrap_or_else(|error| panic!("{names}: {error}"));
+                let read = client.set(&set.key).unwrap().unwrap();
+                assert_eq!(read.key_type_of().unwrap(), *key);
+                assert_eq!(read.configuration().user_data, set.user_data);
+            }
+            declarations.extend([
+                format!("\t\ttypeof {names}"),
+                format!("\t\ttypeof {names} : verdict"),
+                format!("\t\ttypeof {names} : ip daddr . tcp sport"),
+            ]);
+        }
+        let listing = listing();
+        let printed = client.ruleset().unwrap().to_string();
+        let typed = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with("\t\ttype"));
+            lines.map(str::to_owned).collect()
+        };
+        assert_eq!(typed(&listing), declarations);
+        assert_eq!(typed(&printed), declarations);
+    });
+}
 
 #[test]
 fn objects_are_read_as_they_were_written() {

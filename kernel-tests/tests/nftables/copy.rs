@@ -102,6 +102,28 @@ fn sets_and_maps_of_every_kind_are_copied() {
     );
 }
 
+#[test]
+fn what_is_used_up_is_copied() {
+    assert_copied(
+        "table ip t {
+            quota more { over 500 bytes used 500 bytes }
+            quota less { 25 kbytes used 25 kbytes }
+            chain c { quota 500 bytes used 500 bytes drop; quota name \"more\"; }
+        }",
+    );
+}
+
+#[test]
+fn a_set_that_rules_change_keeps_its_size() {
+    assert_copied(
+        "table ip t {
+            map timed { type ipv4_addr : mark; size 64; timeout 5m; }
+            set plain { type ipv4_addr; }
+            chain c { update @timed { ip saddr : 2 }; add @plain { ip saddr }; }
+        }",
+    );
+}
+
 /// Sets and chains that the rules of the test below use.
 const SKELETON: &str = "table inet t {
     set dyn { type ipv4_addr; size 128; flags dynamic,timeout; timeout 5m; }

@@ -1,6 +1,6 @@
-//! The rules of the test suite of `nft`: `tests/py` of its sources, a folder of which `KERNLINK_NFT_SUITE` names. Each rule that `nft`
-//! accepts on this kernel is read and written to another namespace, where `nft` must list the same. Without the folder a few rules of the same
-//! form are copied. The text that the crate prints of each rule is compared with that of `nft`, too.
+//! The test suite of `nft`, a folder of whose sources `KERNLINK_NFT_SUITE` names: the rules of `tests/py` (`*.t`), and the rulesets of
+//! `tests/shell` (`*.nft`). What `nft` accepts on this kernel is read and written to another namespace, where `nft` must list the same. Without
+//! the folder a few rules and sets of the same form are copied. What the crate prints is compared with the text of `nft`, too, line by line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
-use kernlink_nftables::Nftables;
+use kernlink_nftables::{Nftables, Ruleset};
 
 use crate::copy::sorted;
 use crate::{client, listing};
@@ -107,9 +107,14 @@ impl File {
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
+        // A link of the sources may lead nowhere.
         if path.is_dir() {
             files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "t") {
+        } else if path.is_file()
+            && path
+                .extension()
+                .is_some_and(|extension| extension == "t" || extension == "nft")
+        {
             found.push(path);
         }
     }
@@ -148,6 +153,14 @@ struct Counts {
     printed: usize,
     /// Both texts of each other rule.
     other_texts: Vec<(String, String)>,
+    /// Lines of declarations, or of whole rulesets, that the crate prints as `nft` does.
+    lines: usize,
+    /// Those that `nft` prints only.
+    missing_lines: Vec<String>,
+    /// Those that the crate prints only.
+    other_lines: Vec<String>,
+    /// Rulesets that `nft` loads from the text of the crate.
+    loaded: usize,
     /// What is not copied.
     differences: String,
 }
@@ -161,7 +174,7 @@ fn check(file: &File) -> Counts {
         differences,
         ..
     } = &mut counts;
-    let mut texts = Vec::new();
+    let (mut texts, mut definitions) = (Vec::new(), Vec::new());
     for (family, table, chains) in &file.tables {
         let (expected, ruleset) = NetNs::new().run(|| {
             let mut commands = vec![format!("table {family} {table}")];
@@ -191,26 +204,10 @@ fn check(file: &File) -> Counts {
                 continue;
             }
         };
-        texts.push((rules(&expected), rules(&ruleset.to_string())));
-        let copied = NetNs::new().run(|| {
-            let operations = ruleset.operations();
-            let outcomes = client().execute_rest(&operations);
-            for (operation, outcome) in operations.iter().zip(outcomes) {
-                if let Err(error) = outcome {
-                    let _ = writeln!(differences, "{family} {table}: {error:?}\n    {operation:?}");
-                }
-            }
-            listing()
-        });
-        let (copied, expected) = (sorted(&rounded(&copied)), sorted(&rounded(&expected)));
-        if copied != expected {
-            for (left, right) in expected.lines().zip(copied.lines()) {
-                if left != right {
-                    let _ = writeln!(differences, "{family} {table}:\n    - {left}\n    + {right}");
-                    break;
-                }
-            }
-        }
+        let printed = ruleset.to_string();
+        texts.push((rules(&expected), rules(&printed)));
+        definitions.push((expected.clone(), printed));
+        copy(&format!("{family} {table}"), &expected, &ruleset, differences);
     }
     for (listed, printed) in texts {
         assert_eq!(listed.len(), printed.len(), "{listed:#?}\n{printed:#?}");
@@ -222,7 +219,113 @@ fn check(file: &File) -> Counts {
             }
         }
     }
+    for (listed, printed) in definitions {
+        counts.compare_lines(&without_rules(&listed), &without_rules(&printed));
+    }
     counts
+}
+
+/// Writes a ruleset to another namespace, where the listing must be the expected one.
+fn copy(name: &str, expected: &str, ruleset: &Ruleset, differences: &mut String) {
+    let copied = NetNs::new().run(|| {
+        let operations = ruleset.operations();
+        let outcomes = client().execute_rest(&operations);
+        for (operation, outcome) in operations.iter().zip(outcomes) {
+            if let Err(error) = outcome {
+                let _ = writeln!(differences, "{name}: {error:?}\n    {operation:?}");
+            }
+        }
+        listing()
+    });
+    let (copied, expected) = (sorted(&rounded(&copied)), sorted(&rounded(expected)));
+    if copied != expected {
+        for (left, right) in expected.lines().zip(copied.lines()) {
+            if left != right {
+                let _ = writeln!(differences, "{name}:\n    - {left}\n    + {right}");
+                break;
+            }
+        }
+    }
+}
+
+/// A ruleset as `nft` lists it.
+fn check_ruleset(text: &str) -> Counts {
+    let mut counts = Counts::default();
+    let read = NetNs::new().run(|| {
+        nft(text).ok()?;
+        Some((listing(), client().ruleset()))
+    });
+    let (expected, ruleset) = match read {
+        None => {
+            counts.refused = 1;
+            return counts;
+        }
+        Some((expected, Ok(ruleset))) => (expected, ruleset),
+        Some((_, Err(error))) => {
+            let _ = writeln!(counts.differences, "cannot read: {error:?}");
+            return counts;
+        }
+    };
+    counts.accepted = 1;
+    let printed = ruleset.to_string();
+    counts.compare_lines(&lines(&expected), &lines(&printed));
+    copy("ruleset", &expected, &ruleset, &mut counts.differences);
+    // What the crate prints is a file for `nft`.
+    match NetNs::new().run(|| nft(&printed).map(|_| listing())) {
+        Ok(loaded) if lines(&loaded) == lines(&expected) => counts.loaded = 1,
+        Ok(loaded) => {
+            let (loaded, expected) = (lines(&loaded), lines(&expected));
+            let pair = loaded.iter().zip(&expected).find(|(left, right)| left != right);
+            println!("    another ruleset is loaded from the text: {pair:?}");
+        }
+        Err(error) => println!("    the text is not loaded: {error}"),
+    }
+    counts
+}
+
+/// The lines of a listing, with the elements of each set in one line and each rule in one. Without the number of elements, a comment that newer
+/// versions write.
+fn lines(listing: &str) -> Vec<String> {
+    let sorted = sorted(&rounded(listing));
+    let lines = sorted.lines().map(|line| {
+        let line = line.split_once("\t# count ").map_or(line, |(line, _)| line);
+        of_any_version(line)
+    });
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+/// The lines of a listing that are not rules.
+fn without_rules(listing: &str) -> Vec<String> {
+    let mut is_chain = false;
+    let mut kept = String::new();
+    for line in listing.lines() {
+        if line == "\t}" {
+            is_chain = false;
+        }
+        if !is_chain || line.trim_start().starts_with("type ") {
+            kept += &format!("{line}\n");
+        }
+        is_chain |= line.starts_with("\tchain ");
+    }
+    lines(&kept)
+}
+
+impl Counts {
+    fn compare_lines(&mut self, listed: &[String], printed: &[String]) {
+        let mut missing: Vec<&String> = listed.iter().collect();
+        let mut others = Vec::new();
+        for line in printed {
+            match missing.iter().position(|found| *found == line) {
+                Some(index) => {
+                    missing.remove(index);
+                    self.lines += 1;
+                }
+                None => others.push(line.clone()),
+            }
+        }
+        self.missing_lines.extend(missing.into_iter().cloned());
+        self.other_lines.extend(others);
+    }
 }
 
 /// The rules of a listing, each in one line.
@@ -294,8 +397,8 @@ fn rounded(listing: &str) -> String {
             let digits = time.trim_start_matches(|letter: char| letter.is_ascii_digit());
             let unit = digits.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
             let (first, rest) = time.split_at(time.len() - unit.len());
-            let words = rest.split_once(' ').map_or("", |(_, words)| words);
-            format!("{before}last used {first} {words}\n")
+            let end = rest.find([' ', ',']).unwrap_or(rest.len());
+            format!("{before}last used {first}{}\n", &rest[end..])
         }
         None => format!("{line}\n"),
     });
@@ -383,53 +486,157 @@ reject with icmp host-unreachable;ok
 /// How many of their rules every kernel accepts, and more.
 const SAMPLE_RULES: usize = 80;
 
+/// A ruleset of the form of the suite.
+const SAMPLE_RULESET: &str = r#"
+table ip t {
+	counter hits {
+		packets 3 bytes 5
+	}
+
+	set names {
+		typeof iifname . tcp dport
+		size 16
+		elements = { "lo" . 22 }
+	}
+
+	set tags {
+		typeof vlan id
+		elements = { 1, 4095 }
+	}
+
+	set banned {
+		typeof ip saddr
+		size 65535
+		flags dynamic,timeout
+		counter
+		timeout 1h
+	}
+
+	set networks {
+		type ipv4_addr
+		flags interval
+		auto-merge
+		comment "some"
+		elements = { 10.0.0.0/8, 192.168.0.1-192.168.0.5 }
+	}
+
+	map marks {
+		typeof ip saddr . ip daddr : meta mark
+		elements = { 1.2.3.4 . 5.6.7.8 : 0x00000001 }
+	}
+
+	map verdicts {
+		typeof ip protocol . th dport : verdict
+		elements = { tcp . 22 : accept }
+	}
+
+	map backends {
+		typeof numgen random mod 2 : ip daddr . tcp dport
+		elements = { 0 : 10.0.0.1 . 80, 1 : 10.0.0.2 . 80 }
+	}
+
+	map connections {
+		typeof ct original ip saddr : ct mark
+		elements = { 10.0.0.1 : 0x00000005 }
+	}
+
+	chain c {
+		comment "regular"
+		iifname . tcp dport @names accept
+		meta mark set ip saddr . ip daddr map @marks
+		ip protocol . th dport vmap @verdicts
+		counter name "hits"
+	}
+}
+"#;
+
 #[test]
 fn every_rule_of_the_suite_is_copied() {
     let (mut accepted, mut refused, mut different) = (0, 0, Vec::new());
     let (mut printed, mut others) = (0, 0);
-    let mut paths: Vec<PathBuf> = (0..SAMPLES.len())
+    let (mut rulesets, mut refused_rulesets, mut loaded) = (0, 0, 0);
+    let (mut equal_lines, mut other_lines) = (0, 0);
+    let mut paths: Vec<PathBuf> = (0..=SAMPLES.len())
         .map(|index| PathBuf::from(format!("sample {index}")))
         .collect();
     let mut in_samples = 0;
     let folder = std::env::var("KERNLINK_NFT_SUITE");
     if let Ok(folder) = &folder {
-        files(Path::new(folder), &mut paths);
+        let mut found = Vec::new();
+        files(Path::new(folder), &mut found);
+        paths.extend(found);
     }
     for (index, path) in paths.iter().enumerate() {
-        let sample = SAMPLES.get(index).map(|text| (*text).to_owned());
-        let is_sample = sample.is_some();
-        let text = sample.unwrap_or_else(|| fs::read_to_string(path).unwrap());
-        let counts = check(&File::parse(&text));
+        let is_sample = index <= SAMPLES.len();
+        let is_ruleset =
+            index == SAMPLES.len() || path.extension().is_some_and(|extension| extension == "nft");
+        let counts = match SAMPLES.get(index) {
+            Some(text) => check(&File::parse(text)),
+            None if is_sample => check_ruleset(SAMPLE_RULESET),
+            None if is_ruleset => check_ruleset(&fs::read_to_string(path).unwrap()),
+            None => check(&File::parse(&fs::read_to_string(path).unwrap())),
+        };
         if is_sample {
             assert_eq!(counts.other_texts, [], "{}", counts.differences);
+            assert_eq!(
+                counts.missing_lines,
+                Vec::<String>::new(),
+                "{:#?}",
+                counts.other_lines
+            );
+            assert_eq!(counts.loaded, usize::from(is_ruleset));
             in_samples += counts.printed;
         }
+        if !counts.differences.is_empty() {
+            different.push(path);
+        }
         println!(
-            "{}: {} copied, {} refused by nft, {} printed as by nft, {} otherwise\n{}",
+            "{}: {} copied, {} refused by nft, {} rules and {} lines printed as by nft, {} and {} otherwise\n{}",
             path.display(),
             counts.accepted,
             counts.refused,
             counts.printed,
+            counts.lines,
             counts.other_texts.len(),
+            counts.missing_lines.len(),
             counts.differences
         );
         for (listed, other) in &counts.other_texts {
             println!("    nft {listed}\n    own {other}");
         }
-        accepted += counts.accepted;
-        refused += counts.refused;
+        for line in &counts.missing_lines {
+            println!("    nft {line}");
+        }
+        for line in &counts.other_lines {
+            println!("    own {line}");
+        }
+        // The counts are those of the folder.
+        if is_sample {
+            continue;
+        }
+        if is_ruleset {
+            rulesets += counts.accepted;
+            refused_rulesets += counts.refused;
+            loaded += counts.loaded;
+        } else {
+            accepted += counts.accepted;
+            refused += counts.refused;
+        }
         printed += counts.printed;
         others += counts.other_texts.len();
-        if !counts.differences.is_empty() {
-            different.push(path);
-        }
+        equal_lines += counts.lines;
+        other_lines += counts.missing_lines.len();
     }
     println!(
         "{} files, {accepted} rules copied, {refused} refused by nft, files with differences: {different:?}",
-        paths.len()
+        paths.len() - SAMPLES.len() - 1
     );
     println!("{printed} rules printed as by nft, {others} otherwise");
+    println!(
+        "{rulesets} rulesets copied, {refused_rulesets} refused by nft, {loaded} loaded again from the text of the crate"
+    );
+    println!("{equal_lines} lines of rulesets and declarations printed as by nft, {other_lines} otherwise");
     assert!(in_samples >= SAMPLE_RULES, "{in_samples}");
-    assert!(folder.is_err() || accepted > in_samples);
+    assert!(folder.is_err() || accepted + rulesets > 0);
     assert_eq!(different, Vec::<&PathBuf>::new());
 }

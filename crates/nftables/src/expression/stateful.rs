@@ -1,6 +1,8 @@
 //! Expressions with a state. They can also be in elements, and most of them can be objects.
 
-use crate::wire::{attributes, flags_field, open_enum};
+use kernlink_netlink::{Attribute, AttributeWriter, Error};
+
+use crate::wire::{Field, attributes, flags_field, open_enum};
 
 attributes! {
     /// `counter`.
@@ -35,7 +37,21 @@ bitflags::bitflags! {
     }
 }
 
-flags_field!(InvertFlags, QuotaFlags);
+flags_field!(InvertFlags);
+
+impl Field for QuotaFlags {
+    /// Without `DEPLETED`, which the kernel refuses with `EINVAL` although it lists it.
+    fn write(&self, writer: &mut AttributeWriter<'_>, kind: u16) {
+        let flags = self.difference(QuotaFlags::DEPLETED);
+        if !flags.is_empty() {
+            flags.bits().write(writer, kind);
+        }
+    }
+
+    fn read(attribute: &Attribute<'_>) -> Result<Self, Error> {
+        u32::read(attribute).map(QuotaFlags::from_bits_retain)
+    }
+}
 
 open_enum! {
     /// What a rate counts.

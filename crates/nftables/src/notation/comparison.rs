@@ -1,8 +1,9 @@
 //! Comparisons in rules.
 
-use super::operand::{Origin, Step, View, ones};
+use super::operand::{Origin, Step, View};
 use super::protocols::{Slice, Subject};
 use super::rule::{Printer, Statement};
+use super::value::ones;
 use super::view::is_zero;
 use crate::expression::CompareOperator;
 use crate::register::Register;

@@ -4,8 +4,8 @@ use super::form::Form;
 use crate::data_type::DataType;
 use crate::expression::lengths::{ct_length, meta_length};
 use crate::expression::{
-    ConnectionTrackingKey, MetaKey, OsFingerprint, OsFingerprintFlags, RouteKey, SocketKey, TunnelKey, Xfrm,
-    XfrmKey,
+    ConnectionTrackingKey, FibFlags, FibResult, HashKind, MetaKey, NumberGeneratorKind, OsFingerprint,
+    OsFingerprintFlags, RouteKey, SocketKey, TunnelKey, XfrmKey,
 };
 use crate::table_family::TableFamily;
 
@@ -166,23 +166,79 @@ pub(super) fn tunnel(key: TunnelKey) -> Option<Named> {
 }
 
 /// A property of an IPsec state.
-pub(super) fn xfrm(xfrm: &Xfrm) -> Option<Named> {
-    let direction = match xfrm.direction {
+pub(super) fn xfrm(key: XfrmKey, direction: u8, number: u32) -> Option<Named> {
+    let direction = match direction {
         0 => "in",
         1 => "out",
         _ => return None,
     };
-    let number = if xfrm.number > 0 {
-        format!(" spnum {}", xfrm.number)
+    let number = if number > 0 {
+        format!(" spnum {number}")
     } else {
         String::new()
     };
-    let (form, length) = match xfrm.key {
+    let (form, length) = match key {
         XfrmKey::Destination | XfrmKey::Source => (Form::of(DataType::Ipv4Address), 4),
         XfrmKey::Destination6 | XfrmKey::Source6 => (Form::of(DataType::Ipv6Address), 16),
         XfrmKey::RequestId => (Form::host_number(), 4),
         XfrmKey::Spi => (Form::of(DataType::Integer), 4),
         XfrmKey::Unknown(_) => return None,
     };
-    Some((format!("ipsec {direction}{number} {}", xfrm.key), form, length))
+    Some((format!("ipsec {direction}{number} {key}"), form, length))
+}
+
+/// A result of a route lookup.
+pub(super) fn fib(result: FibResult, flags: FibFlags) -> Option<Named> {
+    let names = [
+        (FibFlags::SOURCE, "saddr"),
+        (FibFlags::DESTINATION, "daddr"),
+        (FibFlags::MARK, "mark"),
+        (FibFlags::INPUT_INTERFACE, "iif"),
+        (FibFlags::OUTPUT_INTERFACE, "oif"),
+    ];
+    let names = names.iter().filter(|(flag, _)| flags.contains(*flag));
+    let names: Vec<&str> = names.map(|(_, name)| *name).collect();
+    let is_presence = flags.contains(FibFlags::PRESENT);
+    let (data_type, length) = match result {
+        _ if is_presence => (DataType::Boolean, 1),
+        FibResult::AddressType => (DataType::AddressType, 4),
+        FibResult::OutputIndex => (DataType::InterfaceIndex, 4),
+        FibResult::OutputName => (DataType::InterfaceName, 16),
+        FibResult::Unknown(_) => return None,
+    };
+    let result = if is_presence {
+        "check".to_owned()
+    } else {
+        result.to_string()
+    };
+    let text = format!("fib {} {result}", names.join(" . "));
+    Some((text, Form::of(data_type), length))
+}
+
+/// A number.
+pub(super) fn generator(kind: NumberGeneratorKind, modulus: u32, offset: u32) -> Option<String> {
+    let kind = match kind {
+        NumberGeneratorKind::Incremental => "inc",
+        NumberGeneratorKind::Random => "random",
+        NumberGeneratorKind::Unknown(_) => return None,
+    };
+    Some(format!("numgen {kind} mod {modulus}{}", self::offset(offset)))
+}
+
+/// The hash of addresses and ports. The other one is of what is in registers.
+pub(super) fn symmetric_hash(kind: HashKind, modulus: u32, seed: Option<u32>, offset: u32) -> Option<String> {
+    let seed = self::seed(seed);
+    (kind == HashKind::Symmetric).then(|| format!("symhash mod {modulus}{seed}{}", self::offset(offset)))
+}
+
+pub(super) fn seed(seed: Option<u32>) -> String {
+    seed.map_or_else(String::new, |seed| format!(" seed 0x{seed:x}"))
+}
+
+pub(super) fn offset(offset: u32) -> String {
+    if offset > 0 {
+        format!(" offset {offset}")
+    } else {
+        String::new()
+    }
 }

@@ -54,15 +54,20 @@ impl Form {
         }
     }
 
-    /// A number after a computation; marks keep their digits.
+    /// A number after a computation.
     pub(super) fn without_names(self) -> Self {
-        match self.data_type {
-            DataType::Mark => self,
-            _ => Form {
-                data_type: DataType::Integer,
-                is_hexadecimal: true,
-                ..self
-            },
+        Form {
+            data_type: DataType::Integer,
+            is_hexadecimal: true,
+            ..self
+        }
+    }
+
+    /// The length in a key, in bytes.
+    pub(super) fn bytes(&self) -> u32 {
+        match self.length {
+            0 => self.data_type.length().unwrap_or(4),
+            length => length,
         }
     }
 

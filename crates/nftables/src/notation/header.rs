@@ -32,6 +32,8 @@ pub(super) enum Header {
     Comp,
     Udp,
     UdpLite,
+    /// The ports that most protocols of the transport layer begin with.
+    Transport,
     Tcp,
     Dccp,
     Sctp,
@@ -162,6 +164,11 @@ const UDP: &[HeaderField] = fields! {
     "checksum" 48 16 Integer,
 };
 
+const TRANSPORT: &[HeaderField] = fields! {
+    "sport" 0 16 Service,
+    "dport" 16 16 Service,
+};
+
 const UDPLITE: &[HeaderField] = fields! {
     "sport" 0 16 Service,
     "dport" 16 16 Service,
@@ -229,6 +236,7 @@ impl Header {
             Header::Comp => "comp",
             Header::Udp => "udp",
             Header::UdpLite => "udplite",
+            Header::Transport => "th",
             Header::Tcp => "tcp",
             Header::Dccp => "dccp",
             Header::Sctp => "sctp",
@@ -256,6 +264,7 @@ impl Header {
             Header::Comp => COMP,
             Header::Udp => UDP,
             Header::UdpLite => UDPLITE,
+            Header::Transport => TRANSPORT,
             Header::Tcp => TCP,
             Header::Dccp => DCCP,
             Header::Sctp => SCTP,

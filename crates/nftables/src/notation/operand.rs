@@ -3,6 +3,7 @@
 use super::form::Form;
 use super::header::{Header, HeaderField, extension, routing};
 use super::protocols::{Slice, Subject};
+use super::value::ones;
 use crate::data_type::{DataType, DataTypes};
 use crate::expression::{ExtensionHeaderKind, MetaKey};
 use crate::value::Value;
@@ -201,6 +202,14 @@ const MULTIPATH_SUBTYPES: &[(u64, &str)] = &[
     (8, "mp-tcprst"),
 ];
 
+/// The names of the values of a field.
+pub(super) fn names(field: &str) -> &'static [(u64, &'static str)] {
+    match field {
+        "subtype" => MULTIPATH_SUBTYPES,
+        _ => &[],
+    }
+}
+
 /// The operand of an operation is in parentheses if its own one binds less.
 fn wrapped(text: String, precedence: &mut u8, new: u8, operator: &str, right: &str) -> String {
     let text = if *precedence < new {
@@ -210,11 +219,6 @@ fn wrapped(text: String, precedence: &mut u8, new: u8, operator: &str, right: &s
     };
     *precedence = new;
     text
-}
-
-/// A number whose lowest bits are set.
-pub(super) fn ones(bits: u32) -> u128 {
-    u128::MAX.checked_shr(128_u32.saturating_sub(bits)).unwrap_or(0)
 }
 
 impl Extension {
@@ -249,11 +253,7 @@ impl Extension {
             {
                 let form = Form {
                     is_host: false,
-                    names: if field.name == "subtype" {
-                        MULTIPATH_SUBTYPES
-                    } else {
-                        &[]
-                    },
+                    names: names(field.name),
                     ..Form::of(field.data_type)
                 };
                 // The ranges of a selective acknowledgement have numbers.

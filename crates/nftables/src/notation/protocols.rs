@@ -1,6 +1,7 @@
 //! Which headers a packet has according to the comparisons of a rule, and which comparisons a later one makes superfluous.
 
 use super::header::{Header, HeaderField};
+use super::value::ones;
 use crate::expression::{MetaKey, PayloadBase};
 use crate::table_family::TableFamily;
 
@@ -14,6 +15,26 @@ pub(super) struct Slice {
     pub(super) length: u32,
     /// The tunnel whose packet it is of.
     pub(super) tunnel: Option<Header>,
+}
+
+impl Slice {
+    /// The bits that a mask selects, without those before them, and the number of bits below them.
+    pub(super) fn narrowed(self, mask: u128) -> Option<(Slice, u32)> {
+        if mask == 0 {
+            return None;
+        }
+        let shift = mask.trailing_zeros();
+        let end = 128 - mask.leading_zeros();
+        if mask.count_ones() != end - shift || end >= self.length {
+            return None;
+        }
+        let narrowed = Slice {
+            offset: self.offset.saturating_add(self.length - end),
+            length: end - shift,
+            ..self
+        };
+        Some((narrowed, shift))
+    }
 }
 
 /// What a comparison is of.
@@ -163,6 +184,19 @@ impl Protocols {
         };
         let (header, field) = self.field(narrowed)?;
         Some((narrowed, header, field, shift))
+    }
+
+    /// The field that has all bits of a mask, and the number of bits below it.
+    pub(super) fn containing(&self, slice: Slice, mask: u128) -> Option<(Header, HeaderField, u32)> {
+        let (header, offset) = self.located(slice)?;
+        let found = |field: &HeaderField| -> Option<u32> {
+            let from = field.offset.checked_sub(offset)?;
+            let shift = slice.length.checked_sub(from.checked_add(field.length)?)?;
+            let bits = ones(field.length).checked_shl(shift)?;
+            (mask & !bits == 0 && self.fits(header, field)).then_some(shift)
+        };
+        let mut fields = header.fields().iter();
+        fields.find_map(|field| Some((header, *field, found(field)?)))
     }
 
     /// Records that a subject has a value.

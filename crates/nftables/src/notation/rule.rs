@@ -2,13 +2,14 @@
 
 use super::form::{Form, quoted};
 use super::header::{Header, HeaderField};
-use super::operand::{Extension, Operand, Origin, Step, View, ones};
+use super::operand::{Extension, Operand, Origin, Step, View};
 use super::protocols::{Protocols, Slice, Subject};
-use super::{field, set, stateful};
+use super::value::ones;
+use super::{field, set, stateful, type_of};
 use crate::data_type::DataType;
 use crate::expression::{
-    BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, FibFlags, FibResult, HashKind,
-    LookupFlags, MetaKey, NumberGeneratorKind, PayloadBase,
+    BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, HashKind, LookupFlags, MetaKey,
+    PayloadBase,
 };
 use crate::register::Register;
 use crate::rule::Rule;
@@ -134,6 +135,22 @@ impl Printer<'_> {
         operands.iter().map(|operand| self.view(operand)).collect()
     }
 
+    /// The fields of a key whose constants are values of these forms.
+    fn key_of(&mut self, register: Register, length: u32, forms: &[Form]) -> Option<Vec<View>> {
+        let operands = self.operands(register, length)?;
+        let view = |(index, operand): (usize, &Operand)| {
+            let mut view = self.view(operand)?;
+            if let (Some(value), Some(form)) = (operand.constant(), forms.get(index)) {
+                let bytes = value.as_bytes();
+                // A constant may be as long as its registers.
+                let bytes = bytes.get(..form.bytes() as usize).unwrap_or(bytes);
+                (view.text, view.form) = (form.text(bytes), *form);
+            }
+            Some(view)
+        };
+        operands.iter().enumerate().map(view).collect()
+    }
+
     /// A statement with an effect: the comparisons before it stay.
     pub(super) fn say(&mut self, text: impl Into<String>) {
         self.statements.push(Statement {
@@ -166,18 +183,13 @@ impl Printer<'_> {
     /// The text of the keys, and the name of the set, or its elements if it is anonymous.
     fn key_and_set(&mut self, register: Register, name: &str) -> Option<(String, String, &Set)> {
         let contents = self.context.set(name)?;
-        let key = self.key(register, contents.set.key_length)?;
+        let forms = set::key_forms(&contents.set, None);
+        let key = self.key_of(register, contents.set.key_length, &forms)?;
         let text: Vec<String> = key.iter().map(View::full_text).collect();
         let has_steps = key.iter().any(|view| !view.steps.is_empty());
         let is_anonymous = contents.set.flags.contains(SetFlags::ANONYMOUS);
         let set_text = if is_anonymous {
-            let forms: Vec<Form> = key
-                .iter()
-                .map(|view| Form {
-                    length: view.loaded,
-                    ..view.form
-                })
-                .collect();
+            let forms = type_of::forms(&key);
             if let [
                 View {
                     subject: Some(subject @ Subject::Field(Header::Icmp | Header::Icmp6, _)),
@@ -280,34 +292,8 @@ impl Printer<'_> {
                 )
             }
             Expression::Fib(fib) => {
-                let names = [
-                    (FibFlags::SOURCE, "saddr"),
-                    (FibFlags::DESTINATION, "daddr"),
-                    (FibFlags::MARK, "mark"),
-                    (FibFlags::INPUT_INTERFACE, "iif"),
-                    (FibFlags::OUTPUT_INTERFACE, "oif"),
-                ];
-                let flags: Vec<&str> = names
-                    .iter()
-                    .filter(|(flag, _)| fib.flags.contains(*flag))
-                    .map(|(_, name)| *name)
-                    .collect();
-                let is_presence = fib.flags.contains(FibFlags::PRESENT);
-                let (data_type, length) = match fib.result {
-                    _ if is_presence => (DataType::Boolean, 1),
-                    FibResult::AddressType => (DataType::AddressType, 4),
-                    FibResult::OutputIndex => (DataType::InterfaceIndex, 4),
-                    FibResult::OutputName => (DataType::InterfaceName, 16),
-                    FibResult::Unknown(_) => return None,
-                };
-                let check = if is_presence { "check" } else { "" };
-                let result = if is_presence {
-                    check.to_owned()
-                } else {
-                    fib.result.to_string()
-                };
-                let text = format!("fib {} {result}", flags.join(" . "));
-                self.named(fib.destination, text, Form::of(data_type), length, None)
+                let (text, form, length) = field::fib(fib.result, fib.flags)?;
+                self.named(fib.destination, text, form, length, None)
             }
             Expression::Route(route) => {
                 let (text, form, length) = field::route(route.key)?;
@@ -332,29 +318,22 @@ impl Printer<'_> {
                 self.named(tunnel.destination, text, form, length, None)
             }
             Expression::Xfrm(xfrm) => {
-                let (text, form, length) = field::xfrm(xfrm)?;
+                let (text, form, length) = field::xfrm(xfrm.key, xfrm.direction, xfrm.number)?;
                 self.named(xfrm.destination, text, form, length, None)
             }
             Expression::NumberGenerator(generator) => {
-                let kind = match generator.kind {
-                    NumberGeneratorKind::Incremental => "inc",
-                    NumberGeneratorKind::Random => "random",
-                    NumberGeneratorKind::Unknown(_) => return None,
-                };
-                let offset = offset(generator.offset);
-                let text = format!("numgen {kind} mod {}{offset}", generator.modulus);
+                let text = field::generator(generator.kind, generator.modulus, generator.offset)?;
                 self.named(generator.destination, text, Form::host_number(), 4, None)
             }
             Expression::Hash(hash) => {
-                let offset = offset(hash.offset);
                 let text = match (hash.kind, hash.source) {
-                    (HashKind::Symmetric, _) => format!("symhash mod {}{offset}", hash.modulus),
+                    (HashKind::Symmetric, _) => {
+                        field::symmetric_hash(hash.kind, hash.modulus, None, hash.offset)?
+                    }
                     (HashKind::Jenkins, Some(source)) => {
                         let key = self.key(source, hash.length?)?;
                         let key: Vec<String> = key.iter().map(View::full_text).collect();
-                        let seed = hash
-                            .seed
-                            .map_or_else(String::new, |seed| format!(" seed 0x{seed:x}"));
+                        let (seed, offset) = (field::seed(hash.seed), field::offset(hash.offset));
                         format!("jhash {} mod {}{seed}{offset}", key.join(" . "), hash.modulus)
                     }
                     _ => return None,
@@ -379,7 +358,15 @@ impl Printer<'_> {
                 } else {
                     ""
                 };
-                let ends = [&range.from, &range.to].map(|end| view.form.end_text(end.as_bytes()));
+                let mut ends = [&range.from, &range.to].map(|end| view.form.end_text(end.as_bytes()));
+                // Not from one hour to a later one is until the first one of the next day.
+                let is_reversed = view.form.data_type == DataType::HourOfDay
+                    && range.operator == CompareOperator::NotEqual
+                    && view.form.number(range.from.as_bytes()) <= view.form.number(range.to.as_bytes());
+                let not = if is_reversed { "" } else { not };
+                if is_reversed {
+                    ends.reverse();
+                }
                 let range = ends.join("-");
                 self.condition(format!("{} {not}{range}", view.full_text()));
                 Some(())
@@ -495,9 +482,9 @@ impl Printer<'_> {
     /// The key, its timeout, and the expressions of a dynamic element.
     pub(super) fn dynset(&mut self, dynset: &crate::Dynset) -> Option<()> {
         let (key, _, set) = self.key_and_set(dynset.key, &dynset.set)?;
-        let data_length = match set.data {
-            Some(MapData::Values { length, .. }) => length,
-            _ => 0,
+        let (data_length, forms) = match set.data {
+            Some(MapData::Values { types, length }) => (length, set::data_forms(set, types)),
+            _ => (0, Vec::new()),
         };
         let mut text = format!("{} @{} {{ {key}", dynset.operation, dynset.set);
         if let Some(timeout) = dynset.timeout {
@@ -507,7 +494,7 @@ impl Printer<'_> {
             text += &format!(" {}", stateful::without_state(expression)?);
         }
         if let Some(data) = dynset.data {
-            let data = self.key(data, data_length)?;
+            let data = self.key_of(data, data_length, &forms)?;
             let data: Vec<String> = data.iter().map(View::full_text).collect();
             text += &format!(" : {}", data.join(" . "));
         }
@@ -548,6 +535,10 @@ impl Printer<'_> {
                     .number_text(set >> shift, narrowed.length.div_ceil(8) as usize);
                 return Some((view.text, value));
             }
+            if let Some(parts) = self.changed_bits(slice, kept & ones(slice.length), set & ones(slice.length))
+            {
+                return Some(parts);
+            }
         }
         let (view, _) = self.payload(slice, &[]);
         if let Some(Subject::Field(header, field)) = view.subject {
@@ -555,6 +546,36 @@ impl Printer<'_> {
         }
         let value = self.assigned(source, view.form, slice.length.div_ceil(8))?;
         Some((view.text, value))
+    }
+
+    /// As [`assigned_bits`](Self::assigned_bits), of bits that are computed from those that are there: kept, and then changed.
+    fn changed_bits(&mut self, slice: Slice, kept: u128, xor: u128) -> Option<(String, String)> {
+        let (cleared, set) = (ones(slice.length) & !kept, xor & !kept);
+        if let Some((header, field, shift)) = self.protocols.containing(slice, cleared | xor) {
+            let (operator, number) = match (cleared, xor) {
+                (cleared, 0) => ("&", ones(field.length) & !(cleared >> shift)),
+                (cleared, xor) if cleared == xor => ("|", set >> shift),
+                (0, xor) => ("^", xor >> shift),
+                _ => return None,
+            };
+            let view = View::field(header, field, field.length, "");
+            self.forget(header, &field);
+            let length = field.length.div_ceil(8) as usize;
+            let mut number = view.form.number_text(number, length);
+            if view.form.is_flags() && number.contains(',') {
+                number = number.replace(',', " | ");
+                if operator != "|" {
+                    number = format!("({number})");
+                }
+            }
+            return Some((view.text.clone(), format!("{} {operator} {number}", view.text)));
+        }
+        // Bits that are no field.
+        let is_known = self.protocols.field(slice).is_some();
+        let (narrowed, shift) = slice.narrowed(cleared | set).filter(|_| !is_known)?;
+        let (view, _) = self.payload(narrowed, &[]);
+        let length = narrowed.length.div_ceil(8) as usize;
+        Some((view.text, view.form.number_text(set >> shift, length)))
     }
 
     fn forget(&mut self, header: Header, field: &HeaderField) {
@@ -585,13 +606,5 @@ impl Printer<'_> {
             .map(|rule| format!("\t\t\t{}\n", context.rule(rule)))
             .collect();
         format!("{verb} {{\n{}\t\t}}", rules.concat())
-    }
-}
-
-fn offset(offset: u32) -> String {
-    if offset > 0 {
-        format!(" offset {offset}")
-    } else {
-        String::new()
     }
 }

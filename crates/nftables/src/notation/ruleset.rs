@@ -127,7 +127,10 @@ pub(super) fn write_base(f: &mut fmt::Formatter<'_>, family: TableFamily, base: 
     match base.devices.as_slice() {
         [] => {}
         [device] => write!(f, " device {}", Quoted(device))?,
-        devices => write!(f, " devices = {{ {} }}", devices.join(", "))?,
+        devices => {
+            let devices: Vec<String> = devices.iter().map(|device| Quoted(device).to_string()).collect();
+            write!(f, " devices = {{ {} }}", devices.join(", "))?;
+        }
     }
     write!(f, " priority {};", priority(family, base.hook, base.priority))?;
     match base.policy {

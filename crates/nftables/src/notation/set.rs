@@ -5,6 +5,7 @@
 use super::form::Form;
 use super::rule::Context;
 use super::value::{Quoted, duration, prefix_length};
+use super::{stateful, type_of};
 use crate::data_type::{DataType, DataTypes};
 use crate::element::{Element, ElementFlags};
 use crate::set::{HOST_BYTE_ORDER, MapData, Set, SetFlags, SetPolicy};
@@ -14,36 +15,31 @@ use crate::verdict::Data;
 
 /// The lines of a set between its braces, without the elements.
 pub(super) fn definition(set: &Set, context: &Context<'_>) -> Vec<String> {
-    let data = match set.data {
-        None => String::new(),
-        Some(MapData::Values { types, .. }) => format!(" : {types}"),
-        Some(MapData::Verdicts) => " : verdict".to_owned(),
-        Some(MapData::Objects(kind)) => format!(" : {kind}"),
-    };
-    let mut lines = vec![format!("type {}{data}", set.key_types)];
-    if set.policy == SetPolicy::Memory {
-        lines.push("policy memory".to_owned());
+    let mut lines = vec![declaration(set)];
+    // The size of a constant set is the number of its elements.
+    if !set.flags.contains(SetFlags::CONSTANT) {
+        lines.extend((set.policy == SetPolicy::Memory).then(|| "policy memory".to_owned()));
+        lines.extend(set.size.map(|size| format!("size {size}")));
     }
-    lines.extend(set.size.map(|size| format!("size {size}")));
-    let flags = [
+    let names = [
         (SetFlags::CONSTANT, "constant"),
-        (SetFlags::INTERVAL, "interval"),
         (SetFlags::EVAL, "dynamic"),
+        (SetFlags::INTERVAL, "interval"),
         (SetFlags::TIMEOUT, "timeout"),
     ];
-    let is_printed = |flag: SetFlags| {
-        // The timeout of the set implies the flag.
-        set.flags.contains(flag)
-            && (flag != SetFlags::TIMEOUT || set.timeout.is_none() || set.flags.contains(SetFlags::EVAL))
-    };
-    let flags: Vec<&str> = flags
-        .iter()
-        .filter(|(flag, _)| is_printed(*flag))
-        .map(|(_, name)| *name)
-        .collect();
-    lines.extend((!flags.is_empty()).then(|| format!("flags {}", flags.join(","))));
+    let flags = names.iter().filter(|(flag, _)| set.flags.contains(*flag));
+    let flags: Vec<&str> = flags.map(|(_, name)| *name).collect();
+    // The timeout of the set implies the flag if it is the only one.
+    let is_implied = flags == ["timeout"] && set.timeout.is_some();
+    lines.extend((!flags.is_empty() && !is_implied).then(|| format!("flags {}", flags.join(","))));
     let expressions = set.expressions.iter();
-    lines.extend(expressions.map(|expression| context.expression(expression)));
+    let expressions: Vec<String> = expressions
+        .map(|expression| {
+            stateful::without_state(expression).unwrap_or_else(|| context.expression(expression))
+        })
+        .collect();
+    lines.extend((!expressions.is_empty()).then(|| expressions.join(" ")));
+    lines.extend(set.has_auto_merge().then(|| "auto-merge".to_owned()));
     lines.extend(
         set.timeout
             .map(|timeout| format!("timeout {}", duration(timeout))),
@@ -55,6 +51,26 @@ pub(super) fn definition(set: &Set, context: &Context<'_>) -> Vec<String> {
             .map(|comment| format!("comment {}", Quoted(comment))),
     );
     lines
+}
+
+/// The types of keys and data, or what they are values of.
+fn declaration(set: &Set) -> String {
+    let declaration = type_of::declaration(set);
+    let keyword = if declaration.is_some() { "typeof" } else { "type" };
+    let key = declaration.as_ref().map_or_else(
+        || set.key_types.to_string(),
+        |declaration| type_of::text(&declaration.key),
+    );
+    let data = match set.data {
+        None => return format!("{keyword} {key}"),
+        Some(MapData::Values { types, .. }) => declaration
+            .and_then(|declaration| declaration.data)
+            .map_or_else(|| types.to_string(), |data| type_of::text(&data)),
+        Some(MapData::Verdicts) => "verdict".to_owned(),
+        Some(MapData::Objects(kind)) => kind.to_string(),
+    };
+    let interval = if set.has_data_intervals() { "interval " } else { "" };
+    format!("{keyword} {key} : {interval}{data}")
 }
 
 /// The elements of a set in the notation of `nft`. Ranges that the kernel has as two elements are one.
@@ -111,11 +127,14 @@ pub(super) fn elements(
 }
 
 /// How the fields of keys are written.
-fn key_forms(set: &Set, forms: Option<&[Form]>) -> Vec<Form> {
+pub(super) fn key_forms(set: &Set, forms: Option<&[Form]>) -> Vec<Form> {
     match forms {
         Some(forms) => forms.to_vec(),
         None => {
-            let mut forms = type_forms(set, set.key_types, SET_KEY_BYTE_ORDER);
+            let mut forms = match type_of::declaration(set) {
+                Some(declaration) => type_of::forms(&declaration.key),
+                None => type_forms(set, set.key_types, SET_KEY_BYTE_ORDER),
+            };
             // Ranges are in the byte order of the network, as the kernel compares them.
             if set.flags.contains(SetFlags::INTERVAL) {
                 for form in &mut forms {
@@ -124,6 +143,15 @@ fn key_forms(set: &Set, forms: Option<&[Form]>) -> Vec<Form> {
             }
             forms
         }
+    }
+}
+
+/// How the fields of the data of a map of these types are written.
+pub(super) fn data_forms(set: &Set, types: DataTypes) -> Vec<Form> {
+    let declared = type_of::declaration(set).and_then(|declaration| declaration.data);
+    match declared {
+        Some(data) => type_of::forms(&data),
+        None => type_forms(set, types, SET_DATA_BYTE_ORDER),
     }
 }
 
@@ -146,10 +174,7 @@ fn split<'a>(forms: &[Form], value: &'a [u8]) -> Vec<&'a [u8]> {
     let mut rest = value;
     let mut fields = Vec::new();
     for form in forms {
-        let length = match form.length {
-            0 => form.data_type.length().unwrap_or(4),
-            length => length,
-        } as usize;
+        let length = form.bytes() as usize;
         let Some(field) = rest.get(..length) else { break };
         fields.push(field);
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
@@ -181,12 +206,26 @@ pub(super) fn range_text(form: &Form, first: &[u8], last: &[u8]) -> String {
     if first == last {
         return form.text(first);
     }
+    if form.data_type == DataType::InterfaceName
+        && let Some(beginning) = beginning(first, last)
+    {
+        return form.text(beginning);
+    }
     if form.has_prefixes()
         && let Some(length) = prefix_length(first, last)
     {
         return format!("{}/{length}", form.text(first));
     }
     format!("{}-{}", form.end_text(first), form.end_text(last))
+}
+
+/// What all names of a range begin with, if these are all such names.
+fn beginning<'a>(first: &'a [u8], last: &[u8]) -> Option<&'a [u8]> {
+    let length = first.iter().position(|byte| *byte == 0)?;
+    let (name, rest) = first.split_at(length);
+    let (same, ends) = last.split_at_checked(length)?;
+    let is_all = rest.iter().all(|byte| *byte == 0) && ends.iter().all(|byte| *byte == 0xff);
+    (name == same && is_all).then_some(name)
 }
 
 /// The value before this one in the order of the bytes.
@@ -219,22 +258,27 @@ pub(super) fn attributes(set: &Set, element: &Element, context: &Context<'_>) ->
     }
     match (&element.data, set.data) {
         (Some(Data::Value(data)), Some(MapData::Values { types, .. })) => {
-            let forms = type_forms(set, types, SET_DATA_BYTE_ORDER);
+            let forms = data_forms(set, types);
             let bytes = data.as_bytes();
             let length: usize = match *forms {
+                [form] if form.length > 0 => form.length as usize,
                 [form] => form.data_type.length().unwrap_or(0) as usize,
-                _ => types
+                _ => forms
                     .iter()
-                    .map(|data_type| data_type.length().unwrap_or(4).next_multiple_of(4) as usize)
+                    .map(|form| form.bytes().next_multiple_of(4) as usize)
                     .sum(),
             };
-            // The data of a map for address translation may be ranges.
-            let (first, last) = if length > 0 && bytes.len() == 2 * length {
-                bytes.split_at(length)
-            } else {
-                (bytes, bytes)
+            // The data of a map for address translation may be ranges; one of a single address is a prefix.
+            text += " : ";
+            text += &match (bytes.split_at_checked(length), forms.as_slice()) {
+                (Some((first, last)), [form]) if length > 0 && first == last && form.has_prefixes() => {
+                    format!("{}/{}", form.text(first), 8 * length)
+                }
+                (Some((first, last)), _) if length > 0 && first.len() == last.len() => {
+                    ranges(&forms, first, last)
+                }
+                _ => ranges(&forms, bytes, bytes),
             };
-            text += &format!(" : {}", ranges(&forms, first, last));
         }
         (Some(Data::Value(data)), _) => text += &format!(" : {data}"),
         (Some(Data::Verdict(verdict)), _) => text += &format!(" : {verdict}"),
@@ -259,5 +303,8 @@ mod tests {
         assert_eq!(range([10, 0, 4, 0], [10, 0, 9, 255]), "10.0.4.0-10.0.9.255");
         assert_eq!(range([10, 0, 4, 1], [10, 0, 4, 1]), "10.0.4.1");
         assert_eq!(range([0, 0, 0, 0], [255, 255, 255, 255]), "0.0.0.0/0");
+        let form = Form::of(DataType::InterfaceName);
+        let range = |first: &[u8; 8], last: &[u8; 8]| range_text(&form, first, last);
+        assert_eq!(range(b"eth\0\0\0\0\0", b"eth\xff\xff\xff\xff\xff"), "\"eth*\"");
     }
 }

@@ -38,6 +38,11 @@ pub(super) fn duration(duration: std::time::Duration) -> String {
     if text.is_empty() { "0s".into() } else { text }
 }
 
+/// A number whose lowest bits are set.
+pub(super) fn ones(bits: u32) -> u128 {
+    u128::MAX.checked_shr(128_u32.saturating_sub(bits)).unwrap_or(0)
+}
+
 /// Text in quotation marks.
 pub(super) struct Quoted<'a>(pub(super) &'a str);
 

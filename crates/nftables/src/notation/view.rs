@@ -1,6 +1,7 @@
 //! How the operands of a rule are written: as fields of headers, if they are that.
 
 use super::form::Form;
+use super::header::Header;
 use super::operand::{Extension, Operand, Origin, Step, View};
 use super::protocols::{Slice, Subject};
 use super::rule::Printer;
@@ -108,11 +109,28 @@ impl Printer<'_> {
                 return (view, rest);
             }
         }
+        // Bits that are no field, but not the first ones.
+        if let [Step::MaskXor(mask, xor), rest @ ..] = steps
+            && is_zero(xor)
+            && let Some(number) = Form::of(DataType::Integer).number(mask.as_bytes())
+            && let Some((narrowed, shift)) = slice.narrowed(number)
+            && self.protocols(slice.tunnel).field(slice).is_none()
+            && self.protocols(slice.tunnel).containing(slice, number).is_none()
+        {
+            let (mut view, _) = self.payload(narrowed, &[]);
+            view.form.shift = shift;
+            return (view, rest);
+        }
         let protocols = self.protocols(slice.tunnel);
+        let is_unknown = protocols.header(slice.base) == Some(Header::Other);
         let view = match (protocols.field(slice), slice.base, slice.offset, slice.length) {
             (Some((header, field)), ..) => View::field(header, field, slice.length, &prefix),
-            (None, PayloadBase::Transport, 0, 16) => View::new("th sport", Form::of(DataType::Service), 16),
-            (None, PayloadBase::Transport, 16, 16) => View::new("th dport", Form::of(DataType::Service), 16),
+            (None, PayloadBase::Transport, 0, 16) if !is_unknown => {
+                View::new("th sport", Form::of(DataType::Service), 16)
+            }
+            (None, PayloadBase::Transport, 16, 16) if !is_unknown => {
+                View::new("th dport", Form::of(DataType::Service), 16)
+            }
             _ => View::new(
                 format!("{prefix}@{},{},{}", slice.base, slice.offset, slice.length),
                 Form::raw(),

@@ -1,0 +1,153 @@
+//! `cargo xtask fuzz`: runs the fuzz targets, which are a workspace of their own.
+
+use std::{
+    fs,
+    num::NonZeroU64,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{MetadataCommand, TargetKind};
+
+use crate::{
+    retry::retry,
+    workspace::{Workspace, output, succeed},
+};
+
+const CARGO_FUZZ: &str = "0.13.2";
+const MINUTE: Duration = Duration::from_secs(60);
+/// The number of lines of its output that are shown of a target that failed.
+const LINES: usize = 40;
+
+/// What the command line requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Only targets with this text in their names.
+    pub(crate) part: Option<String>,
+    /// The time of each target in seconds; `None`: 60.
+    pub(crate) seconds: Option<NonZeroU64>,
+}
+
+/// Runs each target, and prints how many inputs it had. False if one failed.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
+    let folder = workspace.root().join("fuzz");
+    let part = options.part.as_deref().unwrap_or_default();
+    let mut targets = targets(&folder)?;
+    targets.retain(|target| target.contains(part));
+    if targets.is_empty() {
+        bail!("fuzz: no target has `{part}` in its name");
+    }
+    let cargo_fuzz = cargo_fuzz(workspace)?;
+    let command = |verb: &str| {
+        let mut command = Command::new(&cargo_fuzz);
+        // cargo-fuzz passes options that a stable compiler takes with this variable only.
+        command
+            .args(["fuzz", verb])
+            .current_dir(&folder)
+            .env("RUSTC_BOOTSTRAP", "1");
+        command
+    };
+    succeed(&mut command("build"))?;
+    let seconds = options.seconds.map_or(MINUTE.as_secs(), NonZeroU64::get);
+    let mut failed = Vec::new();
+    for target in &targets {
+        // New inputs are written to the first folder.
+        let found = workspace.target().join("fuzz").join(target);
+        fs::create_dir_all(&found).with_context(|| format!("creating {}", found.display()))?;
+        let corpus = folder.join("corpus").join(target);
+        let mut command = command("run");
+        command.arg(target).arg(&found);
+        if corpus.is_dir() {
+            command.arg(&corpus);
+        }
+        let run = command
+            .args(["--", &format!("-max_total_time={seconds}"), "-timeout=20"])
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("starting {}", cargo_fuzz.display()))?;
+        let text = String::from_utf8_lossy(&run.stderr);
+        match runs(&text).filter(|_| run.status.success()) {
+            Some(runs) => println!("good    {runs:>10} inputs  {target}"),
+            None => {
+                println!("FAILED  {target}");
+                let lines: Vec<&str> = text.lines().collect();
+                println!("{}", lines[lines.len().saturating_sub(LINES)..].join("\n"));
+                failed.push(target.as_str());
+            }
+        }
+    }
+    if failed.is_empty() {
+        println!("{} targets, {seconds} seconds each", targets.len());
+    } else {
+        println!("failed: {}; the inputs are in fuzz/artifacts/", failed.join(", "));
+    }
+    Ok(failed.is_empty())
+}
+
+/// The names of the targets, in order.
+fn targets(folder: &Path) -> Result<Vec<String>> {
+    let manifest = folder.join("Cargo.toml");
+    let metadata = MetadataCommand::new().manifest_path(&manifest).no_deps().exec();
+    let metadata = metadata.with_context(|| format!("reading {}", manifest.display()))?;
+    let targets = metadata.packages.into_iter().flat_map(|package| package.targets);
+    let programs = targets.filter(|target| target.kind.contains(&TargetKind::Bin));
+    let mut names: Vec<String> = programs.map(|target| target.name).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// The number of inputs, which libFuzzer prints at the end.
+fn runs(output: &str) -> Option<u64> {
+    let line = output.lines().rev().find_map(|line| line.strip_prefix("Done "))?;
+    line.split_once(" runs in ")?.0.parse().ok()
+}
+
+/// The path of cargo-fuzz below the target folder. Builds it if it is missing.
+fn cargo_fuzz(workspace: &Workspace) -> Result<PathBuf> {
+    let folder = workspace.target().join("tools");
+    let program = folder.join("bin/cargo-fuzz");
+    let version = output(Command::new(&program).args(["fuzz", "--version"]));
+    if version.is_ok_and(|version| version.contains(CARGO_FUZZ)) {
+        return Ok(program);
+    }
+    eprintln!("xtask: building cargo-fuzz {CARGO_FUZZ} in {}", folder.display());
+    let install = ["install", "--quiet", "--locked", "--version", CARGO_FUZZ];
+    retry("building cargo-fuzz", || {
+        let mut command = workspace.cargo();
+        succeed(command.args(install).args(["cargo-fuzz", "--root"]).arg(&folder))
+    })?;
+    Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_inputs_is_that_of_the_last_line() {
+        let text = "#2 INITED cov: 5\nDone 1234 runs in 61 second(s)\n";
+        assert_eq!(runs(text), Some(1234));
+        assert_eq!(runs("==1== ERROR: libFuzzer: deadly signal\n"), None);
+    }
+
+    #[test]
+    fn each_target_is_a_program_of_the_workspace() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let targets = targets(&root.join("fuzz")).unwrap();
+        let files = fs::read_dir(root.join("fuzz/fuzz_targets")).unwrap();
+        let mut files: Vec<String> = files
+            .map(|file| {
+                file.unwrap()
+                    .path()
+                    .file_stem()
+                    .unwrap()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        files.sort();
+        assert_eq!(targets, files);
+    }
+}
