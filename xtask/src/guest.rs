@@ -38,12 +38,13 @@ pub(crate) struct Job {
     pub(crate) modules: Vec<String>,
 }
 
-/// The host's end of the list of steps in a shared folder.
+/// The host's end of the list of steps in a shared folder. It ends when it is dropped: the guest does not wait for a thread that panicked.
 #[derive(Debug)]
 pub(crate) struct Steps {
     folder: PathBuf,
     /// Those that the guest got.
     given: Vec<Step>,
+    has_ended: bool,
 }
 
 impl Steps {
@@ -52,6 +53,7 @@ impl Steps {
         Self {
             folder: folder.to_owned(),
             given: Vec::new(),
+            has_ended: false,
         }
     }
 
@@ -68,8 +70,18 @@ impl Steps {
     }
 
     /// No step follows.
-    pub(crate) fn end(&self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.has_ended = true;
         write_at_once(&self.folder.join(STEPS), &self.given.len().to_string())
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        // The guest ends at the time limit of the VM if this fails.
+        if !self.has_ended {
+            let _ = self.end();
+        }
     }
 }
 
@@ -200,6 +212,23 @@ mod tests {
         assert_eq!(guest.join().unwrap(), ["a", "b", "c"]);
         let given: Vec<_> = steps.given().iter().map(|step| step.name.as_str()).collect();
         assert_eq!(given, ["a", "b", "c"]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_guest_does_not_wait_for_a_host_that_panicked() {
+        let folder = std::env::temp_dir().join(format!("xtask-guest-panic-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut steps = Steps::new(&folder);
+        let host = thread::spawn(move || {
+            steps.give(step("a")).unwrap();
+            panic!("on purpose");
+        });
+        assert!(host.join().is_err());
+        assert_eq!(next_step(&folder, 0).unwrap().unwrap().name, "a");
+        // Otherwise the next call would not return.
+        assert_eq!(read_if_there(&folder.join(STEPS)).unwrap().unwrap(), "1");
+        assert_eq!(next_step(&folder, 1).unwrap(), None);
         fs::remove_dir_all(folder).unwrap();
     }
 

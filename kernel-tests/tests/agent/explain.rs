@@ -281,29 +281,42 @@ fn explain_names_the_cause_of_each_trouble_of_objects_in_iptables_mode() {
     explain_troubles("iptables");
 }
 
-/// The agent repairs it, until the other program has changed it back three times.
-#[test]
-fn explain_names_the_rules_that_another_program_flushed() {
+/// Runs a test on a node of which an agent in iptables mode serves one Service. `prepare` is called before the agent starts.
+fn with_one_service(prepare: impl FnOnce() + Send, test: impl FnOnce(&Agent, &Manifests) + Send) {
     requires!(Feature::Iptables);
     let network = Network::new(1);
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     network.node.run(|| {
         choose("iptables-nft");
+        prepare();
         let agent = Agent::start(
             &manifests.0,
             &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"],
         );
         agent.wait_for(" synced done=", 1);
         expect("10.96.0.1:80", 0, &["10.96.0.1:80/TCP: served"]);
-        wait::until(|| {
-            tools::run("iptables", &["-t", "nat", "-F", "KUBE-SERVICES"]).unwrap();
-            match text(&run(&["explain", "10.96.0.1:80"])) {
-                page if page.contains("\ncause: missing in the kernel: -t nat -A KUBE-SERVICES ") => Ok(()),
-                page => Err(page),
-            }
-        });
+        test(&agent, &manifests);
     });
+}
+
+/// The agent repairs it, until the other program has changed it back three times.
+#[test]
+fn explain_names_the_rules_that_another_program_flushed() {
+    with_one_service(
+        || {},
+        |_, _| {
+            wait::until(|| {
+                tools::run("iptables", &["-t", "nat", "-F", "KUBE-SERVICES"]).unwrap();
+                match text(&run(&["explain", "10.96.0.1:80"])) {
+                    page if page.contains("\ncause: missing in the kernel: -t nat -A KUBE-SERVICES ") => {
+                        Ok(())
+                    }
+                    page => Err(page),
+                }
+            });
+        },
+    );
 }
 
 #[test]
@@ -369,20 +382,8 @@ fn the_status_is_answered_with_the_rights_of_the_daemonset_and_to_root_only() {
 
 #[test]
 fn a_status_is_answered_while_a_sync_hangs_and_explain_says_so() {
-    requires!(Feature::Iptables);
-    let network = Network::new(1);
-    let manifests = Manifests::new();
-    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
-    network.node.run(|| {
-        choose("iptables-nft");
-        let hangs = "/run/hangs";
-        replace("iptables-restore", hangs);
-        let agent = Agent::start(
-            &manifests.0,
-            &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"],
-        );
-        agent.wait_for(" synced done=", 1);
-        expect("10.96.0.1:80", 0, &["10.96.0.1:80/TCP: served"]);
+    let hangs = "/run/hangs";
+    let hang = |_: &Agent, manifests: &Manifests| {
         fs::write(hangs, "").unwrap();
         manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0]));
         wait_until_it_hangs();
@@ -397,7 +398,8 @@ fn a_status_is_answered_while_a_sync_hangs_and_explain_says_so() {
             served if served.status.code() == Some(0) => Ok(()),
             other => Err(text(&other)),
         });
-    });
+    };
+    with_one_service(|| replace("iptables-restore", hangs), hang);
 }
 
 #[test]

@@ -43,40 +43,20 @@ fn a_server_without_tls_that_hangs_behind_a_load_balancer_is_left_for_another_co
 #[test]
 fn watches_go_on_after_packets_to_the_server_were_dropped() {
     requires!(Feature::Iptables);
-    let network = Network::new(2);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    let certificates = Certificates(files.0.clone());
-    certificates.authority("servers");
-    certificates.sign("server", "servers");
-    network.node.run(|| {
-        let server = ApiServer::start(WITHOUT_TLS, true);
-        http2::start(HTTP2, WITHOUT_TLS, &certificates.path("server"));
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("https://{HTTP2}"), "certificate-authority": "servers.pem"}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        files.replace("kubeconfig", &text.to_string());
-        server.apply(api_node(&["192.0.2.1"]));
-        add(&server, "a", "10.96.0.1", 0);
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        wait_for_answer(&network, "10.96.0.1", "pod0");
-
+    with_servers(|network, server, files| {
+        let agent = start(network, server, files, &format!("https://{HTTP2}"));
         let (_, port) = HTTP2.rsplit_once(':').unwrap();
         let drop = |action| {
             let rule = ["INPUT", "-p", "tcp", "--dport", port, "-j", "DROP"];
             tools::run("iptables", &[&[action], &rule[..]].concat()).unwrap();
         };
         drop("-I");
-        add(&server, "b", "10.96.0.2", 1);
+        add(server, "b", "10.96.0.2", 1);
         // Noticed by a ping without an answer.
         agent.wait_for("what is known stays: ", 1);
-        wait_for_answer(&network, "10.96.0.1", "pod0");
+        wait_for_answer(network, "10.96.0.1", "pod0");
         drop("-D");
-        wait_for_answer(&network, "10.96.0.2", "pod1");
+        wait_for_answer(network, "10.96.0.2", "pod1");
         agent.wait_for("read from the API server again", 1);
         let (status, log) = agent.stop();
         assert!(status.success(), "{log}");
@@ -84,37 +64,22 @@ fn watches_go_on_after_packets_to_the_server_were_dropped() {
 }
 
 fn hang(has_tls: bool) {
-    let network = Network::new(2);
-    let _servers = network.serve(Protocol::Tcp, 8080);
-    let files = Manifests::new();
-    let kubeconfig = files.0.join("kubeconfig");
-    let certificates = Certificates(files.0.clone());
-    certificates.authority("servers");
-    certificates.sign("server", "servers");
-    network.node.run(|| {
-        let server = ApiServer::start(WITHOUT_TLS, true);
-        http2::start(HTTP2, WITHOUT_TLS, &certificates.path("server"));
-        let (scheme, target) = if has_tls { ("https", HTTP2) } else { ("http", WITHOUT_TLS) };
+    with_servers(|network, server, files| {
+        let (scheme, target) = if has_tls {
+            ("https", HTTP2)
+        } else {
+            ("http", WITHOUT_TLS)
+        };
         let balancer = LoadBalancer::start(ADDRESS, target);
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("{scheme}://{ADDRESS}"), "certificate-authority": "servers.pem"}}],
-            "users": [{"name": "u", "user": {"token": "secret"}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        });
-        files.replace("kubeconfig", &text.to_string());
-        server.apply(api_node(&["192.0.2.1"]));
-        add(&server, "a", "10.96.0.1", 0);
-        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
-        wait_for_answer(&network, "10.96.0.1", "pod0");
-        add(&server, "b", "10.96.0.2", 1);
-        wait_for_answer(&network, "10.96.0.2", "pod1");
+        let agent = start(network, server, files, &format!("{scheme}://{ADDRESS}"));
+        add(server, "b", "10.96.0.2", 1);
+        wait_for_answer(network, "10.96.0.2", "pod1");
         let connections = balancer.accepted();
 
         // The connections stay open, and what is sent to them is acknowledged.
         balancer.hang();
-        add(&server, "c", "10.96.0.3", 1);
-        wait_for_answer(&network, "10.96.0.3", "pod1");
+        add(server, "c", "10.96.0.3", 1);
+        wait_for_answer(network, "10.96.0.3", "pod1");
         assert!(balancer.accepted() > connections);
         agent.wait_for("what is known stays: ", 1);
         agent.wait_for("read from the API server again", 3);
@@ -123,10 +88,44 @@ fn hang(has_tls: bool) {
         balancer.hang_for_ever();
         // What was sent before may be received a little later.
         std::thread::sleep(Duration::from_secs(2));
-        let last = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        let last = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_secs_f64();
         wait_until_stale(true);
         assert!(stale_since() <= last, "{} {last}\n{}", stale_since(), agent.log());
         let (status, log) = agent.stop();
         assert!(status.success(), "{log}");
     });
+}
+
+/// Runs a test on a node with an API server without TLS, and with HTTP/2 in front of it.
+fn with_servers(test: impl FnOnce(&Network, &ApiServer, &Manifests) + Send) {
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let files = Manifests::new();
+    let certificates = Certificates(files.0.clone());
+    certificates.authority("servers");
+    certificates.sign("server", "servers");
+    network.node.run(|| {
+        let server = ApiServer::start(WITHOUT_TLS, true);
+        http2::start(HTTP2, WITHOUT_TLS, &certificates.path("server"));
+        test(&network, &server, &files);
+    });
+}
+
+/// An agent that reads from this server, after it programmed its first Service.
+fn start(network: &Network, server: &ApiServer, files: &Manifests, url: &str) -> Agent {
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": "servers.pem"}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    });
+    files.replace("kubeconfig", &text.to_string());
+    server.apply(api_node(&["192.0.2.1"]));
+    add(server, "a", "10.96.0.1", 0);
+    let agent = Agent::spawn(api_command(&files.0.join("kubeconfig"), &[]));
+    wait_for_answer(network, "10.96.0.1", "pod0");
+    agent
 }

@@ -156,6 +156,7 @@ struct Node {
     sysctls: NodeSysctls,
     /// Those of which Services are served.
     families: BTreeSet<Family>,
+    addresses: Vec<IpAddr>,
     process: RunningProcess,
 }
 
@@ -171,13 +172,20 @@ impl Node {
             sockets: FakeSockets::default(),
             sysctls: NodeSysctls::default(),
             families: [Family::Ipv4].into(),
+            addresses: vec![[192, 0, 2, 10].into()],
             process,
         };
-        let address = LinkAddress::host(IpAddr::from([192, 0, 2, 10])).unwrap();
-        let mut links = node.links.fake.lock().unwrap();
-        links.set_link(LinkName::new("eth0").unwrap(), None, &[address]);
-        drop(links);
+        node.set_addresses();
         node
+    }
+
+    fn set_addresses(&self) {
+        let addresses = self.addresses.iter();
+        let addresses: Vec<_> = addresses
+            .map(|address| LinkAddress::host(*address).unwrap())
+            .collect();
+        let mut links = self.links.fake.lock().unwrap();
+        links.set_link(LinkName::new("eth0").unwrap(), None, &addresses);
     }
 
     fn ipvs_kernel(&self) -> ipvs_mode::Kernel {
@@ -326,7 +334,7 @@ impl Node {
     }
 }
 
-/// The configuration of a data path, with the families of the node.
+/// The configuration of a data path, with the families and addresses of the node.
 fn settings<M: Served>(node: &Node, mode: &str) -> M::Config {
     struct Get;
     impl Task for Get {
@@ -338,6 +346,7 @@ fn settings<M: Served>(node: &Node, mode: &str) -> M::Config {
     }
     let mut config = config(mode);
     config.services_mut().families.clone_from(&node.families);
+    config.services_mut().node_ips.clone_from(&node.addresses);
     *run(&config, Get).downcast::<M::Config>().unwrap()
 }
 
@@ -377,8 +386,10 @@ impl Process {
 
     /// Syncs at each time that a sync asks for, until none is left.
     fn settle(&mut self) {
+        let mut last = String::new();
         for _ in 0..40 {
             let synced = self.sync();
+            last = format!("{}\n{}", synced.text, synced.plan);
             let is_success = synced.is_success || (synced.is_partial && synced.counts.failed == 0);
             assert!(is_success, "{}\n{}", synced.text, synced.plan);
             match synced.next {
@@ -386,7 +397,7 @@ impl Process {
                 None => return,
             }
         }
-        panic!("the syncs do not end");
+        panic!("the syncs do not end: {last}");
     }
 }
 

@@ -233,7 +233,7 @@ impl Node {
         let bound = bound.map(|found| found.address.key.address());
         NodeTables {
             tables: self.tables.fake.lock().unwrap().clone(),
-            addresses: bound.chain([NODE.into()]).collect(),
+            addresses: bound.chain(self.addresses.iter().copied()).collect(),
         }
     }
 
@@ -472,8 +472,13 @@ fn written_for(mode: &str) -> &'static [&'static str] {
 
 /// Starts a process in the mode `next`, which ends after this number of operations. Returns whether it ended.
 fn interrupt(node: &Node, next: &str, operations: usize) -> bool {
+    run_interrupted(node, operations, || start(node, next))
+}
+
+/// Runs a process, which ends after this number of operations. Returns whether it ended.
+fn run_interrupted(node: &Node, operations: usize, start: impl FnOnce() -> Process) -> bool {
     *node.process.0.lock().unwrap() = Some(operations);
-    let mut process = start(node, next);
+    let mut process = start();
     for _ in 0..12 {
         let following = process.sync().next;
         if *node.process.0.lock().unwrap() == Some(0) {

@@ -1,84 +1,80 @@
-//! A node that kube-proxy served in iptables mode: its recorded rules are what each mode begins with.
+//! A node that kube-proxy served, in each of its modes: what each mode begins with is its record.
 
+mod tables;
+
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use kernlink_kubernetes::manifest;
+use kernlink_userspace::proxy::Transport;
 
 use super::*;
 
-/// The recorded cluster. The folders of `crates/proxier/tests` have one name for the objects and for the rules.
-const FIXTURE: &str = "ordinary";
+/// The addresses of the node of the records.
+const NODE: [&str; 3] = ["192.0.2.1", "2001:db8::1", "198.51.100.7"];
 
-/// The ports of its Services that have endpoints.
-const PORTS: [([u8; 4], u16, Protocol); 6] = [
-    ([10, 96, 0, 1], 443, Protocol::Tcp),
-    ([10, 96, 0, 10], 53, Protocol::Udp),
-    ([10, 96, 0, 10], 53, Protocol::Tcp),
-    ([10, 96, 0, 10], 9153, Protocol::Tcp),
-    ([10, 96, 11, 12], 80, Protocol::Tcp),
-    ([10, 96, 11, 12], 443, Protocol::Tcp),
-];
-
-/// The addresses of the endpoints.
-const ENDPOINTS: [[u8; 4]; 6] = [
-    [192, 0, 2, 50],
-    [10, 244, 1, 3],
-    [10, 244, 2, 3],
-    [10, 244, 1, 21],
-    [10, 244, 1, 22],
-    [10, 244, 2, 21],
-];
-
-fn read(folder: &str, file: &str) -> String {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxier/tests");
-    let path = tests.join(folder).join(FIXTURE).join(file);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// A process in a mode with the objects of the cluster, before its first sync.
-fn start(node: &Node, mode: &str) -> Process {
-    let objects = manifest::read("objects.yaml", &read("oracle", "objects.yaml"));
-    assert_eq!(objects.errors, []);
-    let changes = objects.into_changes().unwrap().into_iter();
-    let synced = [Kind::Service, Kind::EndpointSlice].map(Change::synced);
-    node.start_with(mode, changes.chain(synced))
-}
-
-/// A node of both families, as that of the record.
-fn new_node() -> Node {
-    let mut node = Node::new();
-    node.families = Family::ALL.into();
-    node
-}
-
-/// The mode in which kube-proxy served, by the folder of its record.
-#[derive(Clone, Copy)]
+/// The mode in which kube-proxy served.
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum KubeProxy {
     Iptables,
     Ipvs,
+    Nftables,
 }
 
-impl KubeProxy {
-    fn folder(self) -> &'static str {
-        match self {
-            KubeProxy::Iptables => "oracle_iptables",
-            KubeProxy::Ipvs => "oracle",
-        }
+/// What kube-proxy wrote for a cluster.
+#[derive(Clone, Copy, Debug)]
+struct Record(KubeProxy, &'static str);
+
+impl Record {
+    /// A file of the cluster, or of what kube-proxy wrote for it. The folders of `crates/proxier/tests` have one name for both.
+    fn read(self, folder: &str, file: &str) -> String {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxier/tests");
+        let path = tests.join(folder).join(self.1).join(file);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// A node with everything that it wrote.
+    fn objects(self) -> Vec<Change> {
+        let objects = manifest::read("objects.yaml", &self.read("oracle", "objects.yaml"));
+        assert_eq!(objects.errors, []);
+        objects.into_changes().unwrap()
+    }
+
+    /// A process in a mode with the objects of the cluster, before its first sync.
+    fn start(self, node: &Node, mode: &str) -> Process {
+        let synced = [Kind::Service, Kind::EndpointSlice].map(Change::synced);
+        let mut objects = self.objects();
+        if mode == "userspace" {
+            objects.iter_mut().for_each(remove_sctp);
+        }
+        node.start_with(mode, objects.into_iter().chain(synced))
+    }
+
+    /// The node with everything that kube-proxy wrote.
     fn node(self) -> Node {
         let node = new_node();
-        if let KubeProxy::Ipvs = self {
-            load_ipvs(&node);
+        match self.0 {
+            KubeProxy::Iptables => self.load_rules(&node, "oracle_iptables"),
+            KubeProxy::Ipvs => {
+                self.load_ipvs(&node);
+                self.load_rules(&node, "oracle");
+            }
+            KubeProxy::Nftables => {
+                let operations = tables::operations(&self.read("oracle_nftables", "nftables.txt"));
+                let outcomes = node.tables.clone().execute(&operations);
+                assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+            }
         }
+        node
+    }
+
+    fn load_rules(self, node: &Node, folder: &str) {
         for (family, file, tool) in [
             (Family::Ipv4, "iptables.txt", "iptables"),
             (Family::Ipv6, "ip6tables.txt", "ip6tables"),
         ] {
             let mut restore = Restore::new(family);
-            add_chains(&mut restore, &read(self.folder(), file));
-            for line in read(self.folder(), "jumps.txt").lines() {
+            add_chains(&mut restore, &self.read(folder, file));
+            for line in self.read(folder, "jumps.txt").lines() {
                 if let Some(jump) = line.strip_prefix(&format!("{tool} -I ")) {
                     add_jump(&mut restore, jump);
                 }
@@ -86,31 +82,93 @@ impl KubeProxy {
             let outcomes = node.rules.clone().execute(&[RulesOperation::from(restore)]);
             assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         }
-        node
+    }
+
+    /// Virtual servers, sets and addresses.
+    fn load_ipvs(self, node: &Node) {
+        let link = LinkName::new("kube-ipvs0").unwrap();
+        let addresses = self.read("oracle", "addresses.txt");
+        let addresses: Vec<LinkAddress> = addresses
+            .lines()
+            .map(|line| LinkAddress::host(line.split_once('/').unwrap().0.parse().unwrap()).unwrap())
+            .collect();
+        let mut links = node.links.fake.lock().unwrap();
+        links.set_link(link, Some("dummy"), &addresses);
+        drop(links);
+        let sets = self.read("oracle", "ipset.txt");
+        let (created, added): (Vec<&str>, Vec<&str>) =
+            sets.lines().partition(|line| line.starts_with("create "));
+        let sets = [created, added].concat().join("\n");
+        let sets = ipvs_mode::ipset::notation::parse(&sets).unwrap();
+        let servers = ipvs_mode::ipvs::notation::parse(&self.read("oracle", "ipvs.txt")).unwrap();
+        let outcomes = node.sets.clone().execute(&sets);
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        let outcomes = node.ipvs.clone().execute(&servers);
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    }
+
+    /// The first packets of connections to every frontend of the cluster: of a pod of this node, another host, and this node.
+    fn packets(self) -> Vec<Packet> {
+        let mut packets = Vec::new();
+        for change in self.objects() {
+            let services = match change {
+                Change::Services(ObjectChange::Upsert(service)) => vec![service],
+                Change::Services(ObjectChange::ReplaceAll(services)) => services,
+                _ => continue,
+            };
+            for service in services {
+                let of_service = [&service.cluster_ip].into_iter().chain(&service.cluster_ips);
+                let of_service = of_service.chain(&service.external_ips);
+                let of_service = of_service.chain(service.ingress.iter().map(|ingress| &ingress.ip));
+                let addresses: BTreeSet<IpAddr> = of_service.filter_map(|text| text.parse().ok()).collect();
+                for port in &service.ports {
+                    let of_node = NODE
+                        .iter()
+                        .map(|address| (address.parse().unwrap(), port.node_port));
+                    let frontends = addresses.iter().map(|address| (*address, port.port));
+                    for (address, number) in frontends.chain(of_node).filter(|(_, number)| *number != 0) {
+                        let to = SocketAddr::new(address, number);
+                        packets.extend(first_packets(to, port.protocol));
+                    }
+                }
+            }
+        }
+        packets
     }
 }
 
-/// Virtual servers, sets and addresses.
-fn load_ipvs(node: &Node) {
-    let folder = KubeProxy::Ipvs.folder();
-    let link = LinkName::new("kube-ipvs0").unwrap();
-    let addresses = read(folder, "addresses.txt");
-    let addresses: Vec<LinkAddress> = addresses
-        .lines()
-        .map(|line| LinkAddress::host(line.split_once('/').unwrap().0.parse().unwrap()).unwrap())
-        .collect();
-    let mut links = node.links.fake.lock().unwrap();
-    links.set_link(link, Some("dummy"), &addresses);
-    drop(links);
-    let sets = read(folder, "ipset.txt");
-    let (created, added): (Vec<&str>, Vec<&str>) = sets.lines().partition(|line| line.starts_with("create "));
-    let sets = [created, added].concat().join("\n");
-    let sets = ipvs_mode::ipset::notation::parse(&sets).unwrap();
-    let servers = ipvs_mode::ipvs::notation::parse(&read(folder, "ipvs.txt")).unwrap();
-    let outcomes = node.sets.clone().execute(&sets);
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let outcomes = node.ipvs.clone().execute(&servers);
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+/// Userspace mode cannot serve it: what kube-proxy left for such a port would stay.
+fn remove_sctp(change: &mut Change) {
+    let services = match change {
+        Change::Services(ObjectChange::Upsert(service)) => std::slice::from_mut(service),
+        Change::Services(ObjectChange::ReplaceAll(services)) => &mut services[..],
+        _ => return,
+    };
+    for service in services {
+        service.ports.retain(|port| port.protocol != Protocol::Sctp);
+    }
+}
+
+fn first_packets(to: SocketAddr, protocol: Protocol) -> [Packet; 3] {
+    let senders = match to {
+        SocketAddr::V4(_) => ["10.244.1.99", "198.51.100.66", NODE[0]],
+        SocketAddr::V6(_) => ["fd00:1::99", "2001:db8:9::66", NODE[1]],
+    };
+    let inputs = [Some("veth0"), Some("eth0"), None];
+    let mut senders = inputs.into_iter().zip(senders);
+    std::array::from_fn(|_| {
+        let (input, source) = senders.next().unwrap();
+        Packet::new(input, source.parse().unwrap(), to, protocol)
+    })
+}
+
+/// A node of both families, as that of the records.
+fn new_node() -> Node {
+    let mut node = Node::new();
+    node.families = Family::ALL.into();
+    node.addresses = NODE.map(|address| address.parse().unwrap()).into();
+    node.set_addresses();
+    node
 }
 
 /// Chains as `iptables-restore` reads them.
@@ -153,115 +211,175 @@ fn add_jump(restore: &mut Restore, jump: &str) {
     edits.push(Edit::insert(chain.parse().unwrap(), rule.parse().unwrap()));
 }
 
-/// The packets to ports of the cluster that do not reach an endpoint, or a port of this process that has endpoints.
-fn unserved(node: &Node) -> Vec<String> {
-    let (tracer, tables) = (node.tracer(), node.node_tables());
-    let sockets = node.sockets.lock();
-    let accepts = |at: SocketAddr| {
-        let mut listeners = sockets.listeners.iter();
-        ENDPOINTS
-            .iter()
-            .any(|endpoint| IpAddr::from(*endpoint) == at.ip())
-            || listeners.any(|(key, serving)| key.address.port() == at.port() && !serving.backends.is_empty())
-    };
-    let senders = [
-        (Some("veth0"), [10, 244, 1, 99]),
-        (Some("eth0"), CLIENT),
-        (None, NODE),
-    ];
-    let mut unserved = Vec::new();
-    for (address, port, protocol) in PORTS {
-        for (input, source) in senders {
-            let to = SocketAddr::new(address.into(), port);
-            let packet = Packet::new(input, source.into(), to, protocol);
-            let end = tracer.trace(packet.clone());
-            let is_served = match tables.end(&packet) {
-                TablesEnd::Translated(at) => accepts(at),
-                TablesEnd::Dropped => false,
-                TablesEnd::Accepted => {
-                    matches!(&end, End::Served(by) if !by.is_empty() && by.iter().all(|served| accepts(served.endpoint())))
-                }
+/// The endpoints at which each packet may end. Not those of which none does.
+type Ends = BTreeMap<String, BTreeSet<SocketAddr>>;
+
+impl Node {
+    fn ends(&self, packets: &[Packet]) -> Ends {
+        let (tracer, tables) = (self.tracer(), self.node_tables());
+        let sockets = self.sockets.lock();
+        // Of a port of the process, those that it connects to.
+        let endpoints = |at: SocketAddr, packet: &Packet| -> Vec<SocketAddr> {
+            if !self.addresses.contains(&at.ip()) {
+                return vec![at];
+            }
+            let listeners = sockets.listeners.iter().filter(|(key, serving)| {
+                let mut ranges = serving.source_ranges.iter();
+                let is_admitted =
+                    serving.source_ranges.is_empty() || ranges.any(|range| range.contains(&packet.source));
+                let is_udp = packet.protocol == Protocol::Udp;
+                (key.transport == Transport::Udp) == is_udp
+                    && key.address.is_ipv4() == at.is_ipv4()
+                    && key.address.port() == at.port()
+                    && is_admitted
+            });
+            listeners
+                .flat_map(|(_, serving)| serving.backends.iter().map(|backend| backend.address))
+                .collect()
+        };
+        let mut ends = Ends::new();
+        for packet in packets {
+            let found = match tables.end(packet) {
+                TablesEnd::Translated(at) => vec![at],
+                TablesEnd::Dropped => Vec::new(),
+                TablesEnd::Accepted => match tracer.trace(packet.clone()) {
+                    End::Served(by) => by.iter().map(tracer::Served::endpoint).collect(),
+                    _ => Vec::new(),
+                },
             };
-            if !is_served {
-                unserved.push(format!("{to} {protocol} from {input:?}: {end}"));
+            let found: BTreeSet<SocketAddr> =
+                found.into_iter().flat_map(|at| endpoints(at, packet)).collect();
+            if !found.is_empty() {
+                let from = packet.input.unwrap_or("node");
+                ends.insert(
+                    format!("{} {} from {from}", packet.destination, packet.protocol),
+                    found,
+                );
             }
         }
+        ends
     }
-    unserved
 }
 
-/// Runs a process that ends after this number of operations. Returns whether it ended. With connections that do not end the syncs do not
-/// either.
-fn interrupt(node: &Node, mode: &str, operations: usize) -> bool {
-    *node.process.0.lock().unwrap() = Some(operations);
-    let mut process = start(node, mode);
-    for _ in 0..12 {
-        let synced = process.sync();
-        if *node.process.0.lock().unwrap() == Some(0) {
-            return true;
-        }
-        match synced.next {
-            Some(next) => process.now = next.max(process.now),
-            None => return false,
-        }
-    }
-    false
-}
-
-/// Each mode takes over from kube-proxy, and its process ends after any number of operations. `active`: the number of connections to each real
-/// server until then.
-fn assert_served_and_removed(before: KubeProxy, active: u32) {
-    assert_eq!(unserved(&before.node()), [""; 0]);
+/// Each mode takes over from kube-proxy, and its process ends after a number of operations: any, of which at most `moments` are chosen, or all. `active`: the
+/// number of connections to each real server until then.
+fn assert_served_and_removed(record: Record, active: u32, moments: usize) {
+    let packets = record.packets();
+    let before = record.node().ends(&packets);
     for mode in MODES.iter().map(|mode| mode.name) {
-        let alone = new_node();
-        start(&alone, mode).settle();
-        assert_eq!(unserved(&alone), [""; 0], "{mode} alone");
-        let expected = alone.written();
-        for operations in 0.. {
-            let node = before.node();
+        let node = new_node();
+        record.start(&node, mode).settle();
+        let alone = node.ends(&packets);
+        let expected = node.written();
+        assert!(
+            before.keys().any(|packet| alone.contains_key(packet)),
+            "{record:?} to {mode}"
+        );
+        let assert_served = |node: &Node, when: &str| {
+            let found = node.ends(&packets);
+            for (packet, ends) in &found {
+                // Which of its endpoints a sender reaches, if any, differs with the configuration of kube-proxy.
+                let frontend = |packet: &str| packet.split(" from ").next().map(str::to_owned);
+                let known = before.iter().chain(&alone);
+                let known = known.filter(|(of, _)| frontend(of) == frontend(packet));
+                let known: BTreeSet<SocketAddr> = known.flat_map(|(_, ends)| ends).copied().collect();
+                assert!(
+                    ends.is_subset(&known) || known.is_empty(),
+                    "{when}: {packet} ends at {ends:?}, not {known:?}"
+                );
+            }
+            for packet in before.keys().filter(|packet| alone.contains_key(*packet)) {
+                assert!(found.contains_key(packet), "{when}: {packet} is not served");
+            }
+        };
+        let all = operations_of(record, mode, active);
+        assert!(all > 1, "{record:?} to {mode}: {all} operations");
+        let step = all.div_ceil(moments);
+        for operations in (0..all).step_by(step).chain([all]) {
+            let node = record.node();
             let connections = node.real_servers();
             node.connect(&connections, active);
-            let when = format!("{mode} after {operations} operations");
-            let has_ended = interrupt(&node, mode, operations);
-            let unserved = unserved(&node);
-            assert!(unserved.is_empty(), "{when}: {unserved:#?}");
+            let when = format!("{record:?} to {mode}, after {operations} operations of {all}");
+            run_interrupted(&node, operations, || record.start(&node, mode));
+            assert_served(&node, &when);
             if active > 0 {
                 node.assert_connections_continue(&connections, &when);
             }
             node.end_process();
             node.connect(&connections, 0);
-            start(&node, mode).settle();
+            record.start(&node, mode).settle();
             assert_same(&node.written(), &expected, &when);
-            if !has_ended {
-                assert!(operations > 3, "{when}");
-                break;
-            }
+            assert_eq!(node.ends(&packets), alone, "{when}");
         }
     }
 }
 
+/// How many operations a process in this mode executes that is not interrupted.
+fn operations_of(record: Record, mode: &str, active: u32) -> usize {
+    let node = record.node();
+    node.connect(&node.real_servers(), active);
+    let most = usize::MAX;
+    run_interrupted(&node, most, || record.start(&node, mode));
+    most - node.process.0.lock().unwrap().unwrap()
+}
+
 #[test]
 fn what_kube_proxy_served_in_iptables_mode_is_served_after_every_operation_of_each_mode_and_then_removed() {
-    assert_served_and_removed(KubeProxy::Iptables, 0);
+    assert_served_and_removed(Record(KubeProxy::Iptables, "ordinary"), 0, usize::MAX);
 }
 
 #[test]
 fn what_kube_proxy_served_in_ipvs_mode_is_served_after_every_operation_of_each_mode_and_then_removed() {
-    assert_served_and_removed(KubeProxy::Ipvs, 0);
+    assert_served_and_removed(Record(KubeProxy::Ipvs, "ordinary"), 0, usize::MAX);
+}
+
+#[test]
+fn what_kube_proxy_served_in_nftables_mode_is_served_after_every_operation_of_each_mode_and_then_removed() {
+    assert_served_and_removed(Record(KubeProxy::Nftables, "ordinary"), 0, usize::MAX);
 }
 
 #[test]
 fn connections_through_kube_proxy_in_ipvs_mode_continue_after_every_operation_of_each_mode() {
-    assert_served_and_removed(KubeProxy::Ipvs, 1);
+    assert_served_and_removed(Record(KubeProxy::Ipvs, "ordinary"), 1, usize::MAX);
+}
+
+/// Other clusters of the records.
+const FIXTURES: [&str; 7] = [
+    "dual_stack",
+    "external_ips",
+    "load_balancers",
+    "mixed_ipv4_first",
+    "mixed_odd_objects",
+    "mixed_shared_addresses",
+    "node_ports",
+];
+
+#[test]
+fn services_of_every_kind_that_kube_proxy_served_in_iptables_mode_are_served_while_the_mode_changes() {
+    for fixture in FIXTURES {
+        assert_served_and_removed(Record(KubeProxy::Iptables, fixture), 0, 2);
+    }
+}
+
+#[test]
+fn services_of_every_kind_that_kube_proxy_served_in_ipvs_mode_are_served_while_the_mode_changes() {
+    // While addresses of IPVS mode are left, a node port of one Service takes the connections of the node to the same port of another one's
+    // external IP.
+    let fixtures = FIXTURES
+        .into_iter()
+        .filter(|fixture| *fixture != "mixed_shared_addresses");
+    for fixture in fixtures {
+        assert_served_and_removed(Record(KubeProxy::Ipvs, fixture), 0, 2);
+    }
 }
 
 #[test]
 fn what_kube_proxy_left_is_removed_where_no_mode_serves() {
     let nothing = new_node().written();
-    for before in [KubeProxy::Iptables, KubeProxy::Ipvs] {
-        let node = before.node();
+    for kube_proxy in [KubeProxy::Iptables, KubeProxy::Ipvs, KubeProxy::Nftables] {
+        let node = Record(kube_proxy, "ordinary").node();
         let removed = remove_all(&mut node.removed(), Instant::now());
-        assert_same(&node.written(), &nothing, before.folder());
+        assert_same(&node.written(), &nothing, &format!("{kube_proxy:?}"));
         assert_eq!((removed.failures, removed.kept), (Vec::new(), Vec::new()));
     }
 }
