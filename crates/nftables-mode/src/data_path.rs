@@ -82,8 +82,13 @@ impl DataPath for State {
 
     fn set_config(&mut self, config: &Config) {
         if *config != *self.config {
-            self.config = Arc::new(config.clone());
-            self.is_outdated = true;
+            let before = std::mem::replace(&mut self.config, Arc::new(config.clone()));
+            let with_networks = Config {
+                service_cidrs: config.service_cidrs.clone(),
+                ..(*before).clone()
+            };
+            // No element of a Service depends on the networks of cluster IPs.
+            self.is_outdated |= *config != with_networks;
             self.configure();
         }
     }
@@ -172,6 +177,7 @@ impl DataPath for State {
             Key::Service(family, name) => _ = self.family_mut(*family).dirty.insert(name.clone()),
             Key::Frontend(key) => self.family_mut(key.family()).set_frontend_dirty(key),
             Key::Shared(family, _) => self.family_mut(*family).is_shared_dirty = true,
+            Key::ServiceCidrs(family) => self.family_mut(*family).are_networks_dirty = true,
             Key::Element(family, element) => self.family_mut(*family).set_element_dirty(element),
             Key::Elements(family) => self.family_mut(*family).is_all_dirty = true,
             Key::Flows(family) => self.flows.tracked.set_dirty(*family),
@@ -195,6 +201,10 @@ impl DataPath for State {
             Key::Shared(family, _) => {
                 let family = self.family(*family);
                 family.is_all_dirty || family.is_shared_dirty
+            }
+            Key::ServiceCidrs(family) => {
+                let family = self.family(*family);
+                family.is_all_dirty || family.are_networks_dirty
             }
             // No step has such a key.
             Key::Element(family, _) | Key::Elements(family) => self.family(*family).is_all_dirty,

@@ -25,6 +25,8 @@ pub enum Key {
     Frontend(FrontendKey),
     /// An element that Services have in common, and that none has any more.
     Shared(Family, Shared),
+    /// The networks that cluster IPs are allocated from.
+    ServiceCidrs(Family),
     /// An element that another program added, changed or deleted. It is read again with its Service.
     Element(Family, ElementKey),
     /// All elements of the table of a family.
@@ -43,6 +45,7 @@ impl Key {
             | Key::Switch(family)
             | Key::Service(family, _)
             | Key::Shared(family, _)
+            | Key::ServiceCidrs(family)
             | Key::Owner(family)
             | Key::Element(family, _)
             | Key::Elements(family)
@@ -60,6 +63,7 @@ impl Key {
             Key::Service(..) => ("service", false),
             Key::Frontend(_) => ("withdrawn_frontend", false),
             Key::Shared(..) => ("withdrawn_element", false),
+            Key::ServiceCidrs(_) => ("service_cidrs", false),
             Key::Owner(_) => ("owner", false),
             Key::Element(..) => ("element", false),
             Key::Elements(_) => ("elements", true),
@@ -83,6 +87,7 @@ impl fmt::Display for Key {
             Key::Service(family, name) => write!(f, "{family} elements of Service {name}"),
             Key::Frontend(key) => write!(f, "elements of frontend {key}"),
             Key::Shared(family, element) => write!(f, "{family} element {element}"),
+            Key::ServiceCidrs(family) => write!(f, "{family} networks of cluster IPs"),
             Key::Owner(family) => write!(f, "ownership of the {family} table"),
             Key::Element(family, element) => write!(f, "{family} element {element}"),
             Key::Elements(family) => write!(f, "elements of the {family} table"),

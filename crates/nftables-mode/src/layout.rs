@@ -97,11 +97,13 @@ pub(crate) enum SetName {
     AffinityMembers,
     /// The same for traffic from pods and from the node to frontends with policy `Local`.
     ShortAffinityMembers,
+    /// The networks that cluster IPs are allocated from.
+    ServiceCidrs,
 }
 
 impl SetName {
     /// All, those with many elements first: the kernel searches sets by name in this order.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         SetName::Endpoints,
         SetName::Frontends,
         SetName::ClusterIps,
@@ -120,6 +122,7 @@ impl SetName {
         SetName::ShortAffinityEndpoints,
         SetName::AffinityMembers,
         SetName::ShortAffinityMembers,
+        SetName::ServiceCidrs,
     ];
 
     /// The name. None is a keyword of `nft`.
@@ -143,6 +146,7 @@ impl SetName {
             SetName::ShortAffinityEndpoints => "short-affinity-endpoints",
             SetName::AffinityMembers => "affinity-members",
             SetName::ShortAffinityMembers => "short-affinity-members",
+            SetName::ServiceCidrs => "service-cidrs",
         }
     }
 
@@ -155,7 +159,7 @@ impl SetName {
     pub(crate) fn is_of_frontends(self) -> bool {
         !matches!(
             self,
-            SetName::ClusterIps | SetName::HairpinEndpoints | SetName::AffinityClients
+            SetName::ClusterIps | SetName::HairpinEndpoints | SetName::AffinityClients | SetName::ServiceCidrs
         )
     }
 
@@ -200,6 +204,7 @@ impl SetName {
             SetName::AffinityMembers | SetName::ShortAffinityMembers => {
                 Set::new(key, &[address, Protocol, Service, address, Service])
             }
+            SetName::ServiceCidrs => Set::new(key, &[address]).with_intervals(),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::item::{ElementKey, Item, Owner, read_frontend, read_pool};
 use crate::kernel::Kernel;
 use crate::key::Key;
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
+use crate::networks::Interval;
 use crate::state::{Candidates, FoundTable, OldTable, ReadElements, State};
 
 /// A table with more elements is not read: the time that the kernel needs grows with the square of their number. Another one is filled instead,
@@ -346,7 +347,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
             Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
                 _ = families.insert(*family)
             }
-            Key::Service(family, _) | Key::Shared(family, _) => {
+            Key::Service(family, _) | Key::Shared(family, _) | Key::ServiceCidrs(family) => {
                 _ = elements
                     .entry(*family)
                     .or_default()
@@ -420,6 +421,25 @@ fn reread_elements(
     let mut changed = Vec::new();
     let uncertain = state.family(family).uncertain();
     for (key, others) in keys {
+        if matches!(key, Key::ServiceCidrs(_)) {
+            match kernel.tables.list_elements(&SetName::ServiceCidrs.key(&table)) {
+                Ok(elements) => {
+                    let items = elements
+                        .iter()
+                        .map(|element| Item::read(SetName::ServiceCidrs, element));
+                    let networks = Interval::read(items);
+                    if state.family_mut(family).observe_networks(networks) {
+                        changed.push(key.clone());
+                    }
+                }
+                Err(error) if error.is_not_found() => {
+                    state.family_mut(family).needs_listing = true;
+                    return Ok(vec![Key::Table(family)]);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            continue;
+        }
         let of_family = state.family(family);
         let Candidates {
             mut frontends,
@@ -432,7 +452,7 @@ fn reread_elements(
                     frontends.entry(frontend).or_default().push(item);
                 }
                 Some(Owner::Shared(element)) => _ = shared.insert(element),
-                None => {}
+                Some(Owner::ServiceCidrs) | None => {}
             }
         }
         let mut sets: BTreeMap<SetName, BTreeSet<Value>> = BTreeMap::new();

@@ -18,14 +18,16 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use kernlink_engine::contract::{Client, Request};
+use kernlink_engine::contract::{Calls, Client, Request};
 use kernlink_host::watch::{Changed, ChangedElement, Watchable};
-use kernlink_nftables::{Data, Element, Elements, ItemKey, Nftables, Operation as TableOperation, Value};
+use kernlink_nftables::{
+    Data, Element, Elements, Hook, ItemKey, Nftables, Operation as TableOperation, Packet, PacketFate, Value,
+};
 use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
 use kernlink_nftables_mode::{Key, Operation, Phase, Synced};
 use kernlink_services::{Change, Endpoint, Family, FrontendKey, ObjectChange, ObjectName, Protocol};
 
-use crate::node::{config, connect};
+use crate::node::{Node, config, connect};
 use crate::services::{Process, balanced, service, slice, with_affinity, with_local_policy};
 
 /// The changes of the tables that the last sync made, as commands.
@@ -319,6 +321,80 @@ fn another_configuration_fills_a_second_table_and_clients_keep_their_endpoint() 
                 .unwrap()
         ]
     );
+}
+
+#[test]
+fn other_networks_of_cluster_ips_change_elements_only_and_an_address_in_them_is_dropped() {
+    let mut process = Process::new();
+    process.service(balanced("a", 1));
+    process.endpoints("a", &[(1, false)]);
+    process.sync();
+    let outcome = |process: &Process, address: [u8; 4]| {
+        let client = [198, 19, 0, 7].into();
+        let packet = Packet::new(client, address.into(), 6, 80);
+        let mut tables = process.node.tables.0.lock();
+        tables.evaluate(Hook::Forward, packet).fate
+    };
+    assert_eq!(outcome(&process, [10, 96, 7, 7]), PacketFate::Accepted);
+    let set = |process: &mut Process, networks: &[&str]| {
+        let mut config = config();
+        config.service_cidrs = networks.iter().map(|net| net.parse().unwrap()).collect();
+        process.proxier.set_config(&config).unwrap();
+        commands(&process.sync())
+    };
+    let added = set(&mut process, &["10.96.0.0/16", "fd00:10:96::/112"]);
+    assert_eq!(
+        added,
+        [
+            "add element ip kernlink service-cidrs { 10.96.0.0/16 }",
+            "add element ip6 kernlink service-cidrs { fd00:10:96::/112 }"
+        ]
+    );
+    assert_eq!(outcome(&process, [10, 96, 7, 7]), PacketFate::Dropped);
+    assert_eq!(outcome(&process, [10, 97, 0, 0]), PacketFate::Accepted);
+    // A cluster IP is refused, as before.
+    assert_eq!(outcome(&process, [10, 96, 0, 1]), PacketFate::Rejected);
+    // A greater one with the same first address, and one beside it.
+    set(&mut process, &["10.96.0.0/12", "10.112.0.0/16"]);
+    for address in [[10, 96, 7, 7], [10, 111, 255, 255], [10, 112, 255, 255]] {
+        assert_eq!(outcome(&process, address), PacketFate::Dropped, "{address:?}");
+    }
+    assert_eq!(outcome(&process, [10, 113, 0, 0]), PacketFate::Accepted);
+    assert_eq!(set(&mut process, &["10.96.0.0/12", "10.112.0.0/16"]), [""; 0]);
+    // A new process finds them.
+    let mut process = Process::on(process.node.clone(), process.proxier.state().config());
+    process.service(balanced("a", 1));
+    process.endpoints("a", &[(1, false)]);
+    assert_eq!(commands(&process.sync()), [""; 0]);
+    assert_eq!(set(&mut process, &[]).len(), 1);
+    assert_eq!(process.node.elements(Family::Ipv4, "service-cidrs"), []);
+    assert_eq!(outcome(&process, [10, 96, 7, 7]), PacketFate::Accepted);
+}
+
+#[test]
+fn networks_of_cluster_ips_that_another_program_changed_are_repaired_without_a_listing() {
+    let mut config = config();
+    config.service_cidrs = vec!["10.96.0.0/16".parse().unwrap()];
+    let mut process = Process::on(Node::new(&Calls::default()), &config);
+    process.sync();
+    let before = process.node.owned();
+    let listings = process.proxier.cost().listings;
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let set = process.node.tables.0.lock().set(&table.set("service-cidrs")).unwrap().unwrap();
+    let start = Value::from(std::net::IpAddr::from([10, 96, 0, 0]));
+    let other = set.interval(Value::from([192, 0, 2, 0]), Value::from([192, 0, 2, 255]));
+    let written = process.node.elements(Family::Ipv4, "service-cidrs");
+    for operation in [
+        TableOperation::delete(ItemKey::Elements(Elements::new(set.key.clone(), written))),
+        TableOperation::add(Elements::new(set.key.clone(), other)),
+    ] {
+        process.node.tables.0.lock().apply(&[operation]).unwrap();
+        assert_ne!(process.node.owned(), before);
+        process.proxier.recheck([changed("service-cidrs", start.as_bytes())]);
+        process.sync();
+        assert_eq!(process.node.owned(), before);
+    }
+    assert_eq!(process.proxier.cost().listings, listings);
 }
 
 #[test]

@@ -296,7 +296,7 @@ fn the_elements_of_a_table_are_read_once_although_others_change_the_ruleset_all_
     let mut second = process(first.node.clone(), tables);
     let synced = second.sync();
     assert!(synced.plan.is_empty(), "{}", synced.plan);
-    // 17 sets in each family, without that of clients; that of the numbers of service ports is read before all others too.
-    assert_eq!(*listed.lock().unwrap(), 2 * (17 + 1));
+    // 18 sets in each family, without that of clients; that of the numbers of service ports is read before all others too.
+    assert_eq!(*listed.lock().unwrap(), 2 * (18 + 1));
     assert_eq!(served(&second), [true, true]);
 }
