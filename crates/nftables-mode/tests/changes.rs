@@ -723,17 +723,24 @@ fn endpoints_of(name: &str, number: u32) -> Change {
 fn the_most_endpoints_are_balanced_and_one_more_is_reported_and_left_out() {
     let mut process = Process::new();
     process.service(service("a", 1));
-    for (number, is_limited) in [
+    let mut listings = None;
+    for (number, begins) in [
         (MOST_ENDPOINTS, false),
         (MOST_ENDPOINTS + 1, true),
+        (MOST_ENDPOINTS + 2, false),
         (MOST_ENDPOINTS - 1, false),
+        // It begins again.
+        (MOST_ENDPOINTS + 1, true),
     ] {
         process.change(many_endpoints(number));
         let synced = process.sync();
         let mut events = synced.events.iter().map(ToString::to_string);
         let is_reported = events.any(|event| event.contains("more than 16384 endpoints"));
-        assert_eq!(is_reported, is_limited, "{number}");
+        assert_eq!(is_reported, begins, "{number}");
         let elements = process.node.elements(Family::Ipv4, "endpoints");
+        // No listing is between them.
+        let known = *listings.get_or_insert(process.proxier.cost().listings);
+        assert_eq!(process.proxier.cost().listings, known);
         let balanced = usize::try_from(number.min(MOST_ENDPOINTS)).unwrap();
         assert_eq!(elements.len(), balanced, "{number}");
         let served = process.node.served(&[request([10, 96, 0, 1], 80, OUTSIDE)]);

@@ -91,7 +91,7 @@ impl State {
                 code: TOO_MANY_ENDPOINTS,
                 text,
             };
-            self.events.add([Event::service(now.service.clone(), reason)]);
+            self.events.push(Event::service(now.service.clone(), reason));
         }
         if let Some(now) = now.as_ref().filter(|now| now.has_affinity_mask)
             && before.as_deref().is_none_or(|before| !before.has_affinity_mask)
@@ -100,7 +100,7 @@ impl State {
                 option: AFFINITY_MASK.to_owned(),
                 why: "in nftables mode each address has an endpoint of its own".to_owned(),
             };
-            self.events.add([Event::service(now.service.clone(), reason)]);
+            self.events.push(Event::service(now.service.clone(), reason));
         }
         if now.as_ref().is_none_or(|now| !now.is_limited) {
             self.limited.remove(&id);
