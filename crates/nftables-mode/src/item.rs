@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kernlink_nftables::{Data, Element, ElementFlags, Value};
 use kernlink_services::{Family, FrontendKey, Protocol};
 
-use crate::layout::SetName;
+use crate::layout::{SetName, Slot};
 
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,16 +70,18 @@ impl Item {
     }
 }
 
-/// The set or map of an element, and its key.
+/// The table and the set or map of an element, and its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElementKey {
+    pub(crate) slot: Slot,
     pub(crate) set: SetName,
     pub(crate) key: Value,
 }
 
 impl ElementKey {
-    pub(crate) fn new(set: SetName, key: &[u8]) -> Self {
+    pub(crate) fn new(slot: Slot, set: SetName, key: &[u8]) -> Self {
         Self {
+            slot,
             set,
             key: Value::new(key),
         }
@@ -99,7 +101,7 @@ impl ElementKey {
 
 impl fmt::Display for ElementKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {{ {} }}", self.set, self.key)
+        write!(f, "{} {} {{ {} }}", self.slot.name(), self.set, self.key)
     }
 }
 

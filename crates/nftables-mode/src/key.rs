@@ -6,6 +6,7 @@ use kernlink_engine::data_path::Class;
 use kernlink_services::{Family, FrontendKey, ObjectName};
 
 use crate::item::{ElementKey, Shared};
+use crate::layout::Slot;
 
 /// What one operation changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,8 +30,8 @@ pub enum Key {
     ServiceCidrs(Family),
     /// An element that another program added, changed or deleted. It is read again with its Service.
     Element(Family, ElementKey),
-    /// All elements of the table of a family.
-    Elements(Family),
+    /// All elements of a table of a family.
+    Elements(Family, Slot),
     /// A table that is not needed any more: of an earlier process, or of kube-proxy's nftables mode.
     OldTable(Family, Box<str>),
     /// The stale UDP flows of a family.
@@ -48,7 +49,7 @@ impl Key {
             | Key::ServiceCidrs(family)
             | Key::Owner(family)
             | Key::Element(family, _)
-            | Key::Elements(family)
+            | Key::Elements(family, _)
             | Key::OldTable(family, _)
             | Key::Flows(family) => Some(*family),
             Key::Frontend(key) => Some(key.family()),
@@ -66,7 +67,7 @@ impl Key {
             Key::ServiceCidrs(_) => ("service_cidrs", false),
             Key::Owner(_) => ("owner", false),
             Key::Element(..) => ("element", false),
-            Key::Elements(_) => ("elements", true),
+            Key::Elements(..) => ("elements", true),
             Key::OldTable(..) => ("old_table", false),
             Key::Flows(_) => ("flows", false),
         };
@@ -90,7 +91,7 @@ impl fmt::Display for Key {
             Key::ServiceCidrs(family) => write!(f, "{family} networks of cluster IPs"),
             Key::Owner(family) => write!(f, "ownership of the {family} table"),
             Key::Element(family, element) => write!(f, "{family} element {element}"),
-            Key::Elements(family) => write!(f, "elements of the {family} table"),
+            Key::Elements(family, slot) => write!(f, "elements of the {family} table {}", slot.name()),
             Key::OldTable(family, name) => write!(f, "{family} table {name}"),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
         }

@@ -43,16 +43,25 @@ impl Slot {
         }
     }
 
+    /// The name of the table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Slot::First => TABLE,
+            Slot::Second => SECOND_TABLE,
+        }
+    }
+
+    /// That of a table with this name, if it is one of the two.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Slot::ALL.into_iter().find(|slot| slot.name() == name)
+    }
+
     /// The table.
     #[must_use]
     pub fn table(self, family: Family) -> TableKey {
-        TableKey::new(
-            family,
-            match self {
-                Slot::First => TABLE,
-                Slot::Second => SECOND_TABLE,
-            },
-        )
+        TableKey::new(family, self.name())
     }
 }
 
@@ -159,7 +168,10 @@ impl SetName {
     pub(crate) fn is_of_frontends(self) -> bool {
         !matches!(
             self,
-            SetName::ClusterIps | SetName::HairpinEndpoints | SetName::AffinityClients | SetName::ServiceCidrs
+            SetName::ClusterIps
+                | SetName::HairpinEndpoints
+                | SetName::AffinityClients
+                | SetName::ServiceCidrs
         )
     }
 

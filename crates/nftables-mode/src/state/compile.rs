@@ -288,6 +288,7 @@ impl FamilyState {
             }
         }
         let is_doubtful = std::mem::take(&mut self.is_table_doubtful);
+        self.is_table_changed |= is_doubtful && self.table.is_some();
         let is_outdated =
             |table: &CurrentTable| !self.is_served || is_doubtful || table.parameters != *parameters;
         if let Some(table) = self.table.take_if(|table| is_outdated(table)) {

@@ -38,6 +38,8 @@ pub(crate) struct FamilyState {
     /// Whether the tables were read since the last comparison.
     pub(crate) has_found: bool,
     pub(crate) is_table_dirty: bool,
+    /// Whether another program changed elements, and it is not known which, until the elements were read.
+    pub(crate) are_elements_doubtful: bool,
     /// Whether another program changed so many elements that the table is to be made again.
     pub(crate) is_table_doubtful: bool,
     /// Whether the last reading found another table than the recorded one.
@@ -62,6 +64,8 @@ pub(crate) struct FamilyState {
     pub(super) networks: BTreeSet<Interval>,
     pub(super) observed_networks: BTreeSet<Interval>,
     pub(crate) are_networks_dirty: bool,
+    /// Whether a listing or a recheck found others than the recorded ones.
+    pub(crate) are_networks_changed: bool,
     /// The Services to compare.
     pub(crate) dirty: NameSet,
     pub(crate) is_all_dirty: bool,
@@ -134,6 +138,7 @@ impl FamilyState {
             found: Vec::new(),
             has_found: false,
             is_table_dirty: true,
+            are_elements_doubtful: false,
             is_table_doubtful: false,
             is_table_changed: false,
             needs_listing: false,
@@ -147,6 +152,7 @@ impl FamilyState {
             networks: BTreeSet::new(),
             observed_networks: BTreeSet::new(),
             are_networks_dirty: false,
+            are_networks_changed: false,
             dirty: NameSet::default(),
             is_all_dirty: true,
             dirty_leftovers: BTreeSet::new(),
@@ -165,6 +171,7 @@ impl FamilyState {
         self.is_all_dirty = false;
         self.is_shared_dirty = false;
         self.are_networks_dirty = false;
+        self.are_networks_changed = false;
         self.is_table_dirty = false;
         self.is_table_changed = false;
         self.dirty_leftovers.clear();
@@ -221,6 +228,11 @@ impl FamilyState {
         observed.map_or_else(Vec::new, |observed| observed.items(key))
     }
 
+    /// Whether elements are written to a table.
+    pub(crate) fn uses(&self, slot: Slot) -> bool {
+        self.table.as_ref().is_some_and(|table| table.slot == slot)
+    }
+
     /// The Services that have ports.
     pub(crate) fn services(&self) -> impl Iterator<Item = &ObjectName> {
         self.services.keys()
@@ -250,6 +262,7 @@ impl FamilyState {
         self.observed_shared = HashSet::default();
         self.withdrawn_shared.clear();
         self.observed_networks.clear();
+        self.are_elements_doubtful = false;
         self.failed = HashMap::default();
         self.has_raw = false;
         self.is_all_dirty = true;
@@ -291,7 +304,8 @@ impl FamilyState {
         self.entries
             .retain(|_, entry| entry.desired.is_some() || entry.observed.is_some());
         self.observed_shared = read.shared;
-        self.observed_networks = Interval::read(read.networks);
+        let has_others = self.observe_networks(Interval::read(read.networks));
+        self.are_networks_changed |= has_others && !is_first;
         self.complete_observed();
         if !is_first {
             self.changed.extend(changed);
@@ -613,7 +627,8 @@ impl FamilyState {
         for interval in &write.deleted_networks {
             self.observed_networks.remove(interval);
         }
-        self.observed_networks.extend(write.added_networks.iter().cloned());
+        self.observed_networks
+            .extend(write.added_networks.iter().cloned());
     }
 
     pub(crate) fn record_failure(&mut self, write: &Arc<Write>, now: Option<Instant>) {
