@@ -32,6 +32,7 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
   --node-name NAME             this node; default: hostnameOverride of the configuration
   --node-ip A[,A6]             its addresses, the primary one first; default: those of its Node object
   --cluster-cidr C[,C6]        the networks of all pods
+  --service-cidrs C[,...]      the networks that cluster IPs are allocated from, which nftables mode uses; default: none
   --pod-cidr C[,C6]            the networks of this node's pods; default: those of its Node object
   --zone ZONE                  its zone; default: that of its Node object
   --node-addresses IFACE=A,... the addresses on its interfaces, without prefix length; default: its addresses, on eth0; 127.0.0.1
@@ -241,6 +242,12 @@ impl Options {
             && self.one("--cluster-cidr").is_some()
         {
             *configured = cluster;
+        }
+        let networks = self.list("--service-cidrs", "a network such as 10.96.0.0/12", |part| {
+            parse_net(part).filter(|net| net.prefix_len() > 0)
+        })?;
+        if let Some(service_cidrs) = config.service_cidrs_mut() {
+            *service_cidrs = networks;
         }
         Ok(config)
     }

@@ -10,6 +10,7 @@ use kernlink_kernel_tests::listings::{
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{programs, wait};
 use kernlink_nftables::{Client, Commands, Nftables, SetFlags, TableFlags};
+use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::mode::{Mode, TABLES};
@@ -34,7 +35,9 @@ pub(crate) fn desired(cluster: &Cluster, mode: Mode) -> State {
         fs::write(&file, cluster.get(path)).unwrap();
         file
     });
+    let service_cidrs = service_cidrs(cluster);
     let output = programs::example("desired_state")
+        .args(["--service-cidrs", &service_cidrs])
         .args(["--mode", mode.name()])
         .args(["--node-name", "node-a", "--node-addresses", &node_addresses()])
         .arg("--output-dir")
@@ -44,6 +47,16 @@ pub(crate) fn desired(cluster: &Cluster, mode: Mode) -> State {
         .unwrap();
     assert!(output.status.success(), "{}", text(&output));
     listed(&folder, mode)
+}
+
+/// The networks of the ServiceCIDRs, separated by commas.
+fn service_cidrs(cluster: &Cluster) -> String {
+    let list = cluster.get("/apis/networking.k8s.io/v1/servicecidrs");
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let objects = list["items"].as_array().unwrap().iter();
+    let networks = objects.flat_map(|object| object["spec"]["cidrs"].as_array().unwrap());
+    let networks: Vec<&str> = networks.map(|net| net.as_str().unwrap()).collect();
+    networks.join(",")
 }
 
 /// The addresses on the interfaces of the calling thread's namespace, without those that kernlink adds.

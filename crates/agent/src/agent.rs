@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use ipnet::IpNet;
 use kernlink_base::{Backoff, ErrorChain};
 use kernlink_proxier::retire::Retire;
 use kernlink_proxier::runner::Notice;
@@ -90,6 +91,8 @@ pub fn run(settings: Settings) -> Exit {
         "kernlink-agent {}, mode {mode}",
         env!("CARGO_PKG_VERSION")
     ));
+    let options = settings.cluster.as_ref();
+    let cluster = ClusterObjects::new(options.is_some_and(|options| options.has_service_cidrs));
     let agent = Agent {
         settings,
         reporter,
@@ -98,7 +101,7 @@ pub fn run(settings: Settings) -> Exit {
         servers,
         changes: Pending::default(),
         reading: Summary::default(),
-        cluster: ClusterObjects::default(),
+        cluster,
         watcher: None,
         runtime: None,
         has_nodes: false,
@@ -256,7 +259,7 @@ impl Agent {
 
     /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier in the configured mode.
     fn start<M: Served>(&mut self, settings: &M::Settings, messages: &Receiver<Message>) -> Result<(), Exit> {
-        let (proxier, runtime, watched) = self.open_proxier::<M>(settings, messages)?;
+        let (mut proxier, runtime, watched) = self.open_proxier::<M>(settings, messages)?;
         self.runtime = runtime;
         let mut reported = String::new();
         let mut read: Option<Instant> = None;
@@ -294,6 +297,16 @@ impl Agent {
                 }
             }
         };
+        let mut settings = settings.clone();
+        if let Some(networks) = M::service_cidrs_mut(&mut settings)
+            && let Some(known) = self.take_service_cidrs()
+        {
+            *networks = known;
+            proxier.set_config(M::of_settings(&settings)).map_err(|error| {
+                print::error(&error);
+                Exit::Usage
+            })?;
+        }
         let mut changes = self.changes.take();
         self.has_nodes = changes.iter().any(|change| change.kind() == Kind::Node);
         if self.settings.folder.is_some() {
@@ -302,7 +315,7 @@ impl Agent {
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener::<M>();
         // Before the first sync, so that no change is missed.
-        self.watcher = kernel_events::watch::<M>(M::of_settings(settings), &watched, &self.state);
+        self.watcher = kernel_events::watch::<M>(M::of_settings(&settings), &watched, &self.state);
         let mut state = state::lock(&self.state);
         state.is_partial = is_partial;
         state.awaited = None;
@@ -501,6 +514,9 @@ impl Agent {
             }
             Message::Cluster(update) => {
                 self.show(&update);
+                if let Update::ServiceCidrsFailed(Some(problem)) = &update {
+                    self.reporter.service_cidrs_unreadable(problem);
+                }
                 self.cluster.receive(update);
             }
             Message::Synced => self.announce("running"),
@@ -539,8 +555,18 @@ impl Agent {
         self.changes.extend(reading.changes);
     }
 
+    /// The networks that cluster IPs are allocated from, if others are known than before. They are part of the configuration.
+    fn take_service_cidrs(&mut self) -> Option<Vec<IpNet>> {
+        let known = self.cluster.take_service_cidrs()?;
+        let networks = self.settings.config.service_cidrs_mut()?;
+        networks.clone_from(&known);
+        Some(known)
+    }
+
     /// Passes the changes of the sources on to the proxier.
     fn deliver(&mut self) {
+        let has_runner = state::lock(&self.state).runner.is_some();
+        let has_networks = has_runner && self.take_service_cidrs().is_some();
         let mut state = state::lock(&self.state);
         let State {
             runner, is_partial, ..
@@ -548,6 +574,9 @@ impl Agent {
         let Some(runner) = runner else {
             return;
         };
+        if has_networks {
+            modes::set_config(&**runner, &self.settings.config);
+        }
         if *is_partial && self.cluster.may_start().is_ok() {
             // All at once: a Service without its endpoints would be refused.
             *is_partial = false;

@@ -1,7 +1,9 @@
 //! What the API server delivered, until the proxier receives it.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Change, Kind};
 
@@ -12,6 +14,9 @@ use crate::pending::Pending;
 const MAX_PROBLEMS: usize = 20;
 /// The longest text about one of them, in bytes.
 const MAX_PROBLEM: usize = 1_000;
+
+/// How long the first sync waits for the ServiceCIDR objects after all others are known, if the server does not answer.
+const SERVICE_CIDRS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the API server delivered, and what is wrong with it.
 #[derive(Debug, Default)]
@@ -25,9 +30,25 @@ pub(crate) struct ClusterObjects {
     has_recovered: bool,
     /// What the Node lacks.
     node: Option<String>,
+    /// Whether ServiceCIDR objects are read.
+    has_service_cidrs: bool,
+    /// The networks of all of them, as they were delivered.
+    service_cidrs: Option<Vec<IpNet>>,
+    /// Since when the first lists of all kinds are known.
+    complete_since: Option<Instant>,
+    /// Whether they were delivered since the last call of `take_service_cidrs`.
+    has_new_service_cidrs: bool,
 }
 
 impl ClusterObjects {
+    /// Nothing was delivered yet. `has_service_cidrs` is whether ServiceCIDR objects are read too.
+    pub(crate) fn new(has_service_cidrs: bool) -> Self {
+        Self {
+            has_service_cidrs,
+            ..Self::default()
+        }
+    }
+
     /// Logs what is wrong, and keeps changes.
     pub(crate) fn receive(&mut self, update: Update) {
         match update {
@@ -36,6 +57,9 @@ impl ClusterObjects {
                     if changes.contains(&Change::synced(kind)) {
                         self.synced.insert(kind);
                     }
+                }
+                if self.synced.len() == KINDS.len() {
+                    self.complete_since.get_or_insert_with(Instant::now);
                 }
                 self.changes.extend(changes);
             }
@@ -75,8 +99,33 @@ impl ClusterObjects {
                 tracing::warn!("{problem}");
                 self.node = Some(problem);
             }
+            Update::ServiceCidrs(networks) => {
+                tracing::debug!(?networks, "the networks of the ServiceCIDR objects");
+                self.service_cidrs = Some(networks);
+                self.has_new_service_cidrs = true;
+            }
+            Update::ServiceCidrsFailed(Some(problem)) => {
+                tracing::warn!(
+                    "ServiceCIDR objects cannot be read, what is known stays: {problem}; tried again"
+                );
+            }
+            Update::ServiceCidrsFailed(None) => tracing::info!("ServiceCIDR objects are read again"),
             Update::Ended => {}
         }
+    }
+
+    /// The networks of the ServiceCIDR objects, if others were delivered since the last call.
+    pub(crate) fn take_service_cidrs(&mut self) -> Option<Vec<IpNet>> {
+        let is_new = std::mem::take(&mut self.has_new_service_cidrs);
+        self.service_cidrs.clone().filter(|_| is_new)
+    }
+
+    /// Whether the first list of ServiceCIDR objects, or a failure of it, is awaited.
+    fn awaits_service_cidrs(&self) -> bool {
+        let is_early = self
+            .complete_since
+            .is_none_or(|since| since.elapsed() < SERVICE_CIDRS_TIMEOUT);
+        self.has_service_cidrs && self.service_cidrs.is_none() && is_early
     }
 
     /// A kind cannot be read. Returns whether the log does not say so yet: of kinds that fail for one cause, such as a server that cannot be
@@ -108,6 +157,7 @@ impl ClusterObjects {
             names.join(", ")
         };
         match (synced.as_slice(), awaited.as_slice()) {
+            (_, []) if self.awaits_service_cidrs() => "waiting for the first list of ServiceCIDR".to_owned(),
             (_, []) => "the first lists were received; the first sync follows".to_owned(),
             ([], awaited) => format!("waiting for the first lists of {}", names(awaited)),
             (synced, awaited) => format!(
@@ -133,7 +183,7 @@ impl ClusterObjects {
     /// # Errors
     /// The reason, if there is one other than that it takes time.
     pub(crate) fn may_start(&self) -> Result<(), Option<String>> {
-        if self.synced.len() == KINDS.len() {
+        if self.synced.len() == KINDS.len() && !self.awaits_service_cidrs() {
             return Ok(());
         }
         let failed = self.failed.first();
@@ -204,6 +254,30 @@ mod tests {
         assert_eq!(objects.recover(Kind::Node), "");
         assert!(objects.fail(Kind::Service, "refused"));
         assert!(!objects.fail(Kind::Node, "refused"));
+    }
+
+    #[test]
+    fn a_sync_may_start_when_the_networks_of_cluster_ips_are_known_too() {
+        let mut objects = ClusterObjects::new(true);
+        objects.receive(Update::Changes(KINDS.map(Change::synced).into()));
+        assert_eq!(objects.may_start(), Err(None));
+        assert_eq!(objects.progress(), "waiting for the first list of ServiceCIDR");
+        // It is not served, or cannot be read: there are none.
+        objects.receive(Update::ServiceCidrs(Vec::new()));
+        assert_eq!(objects.may_start(), Ok(()));
+        assert_eq!(objects.take_service_cidrs(), Some(Vec::new()));
+        assert_eq!(objects.take_service_cidrs(), None);
+        // A server that does not answer does not hold up the start for long.
+        let mut objects = ClusterObjects::new(true);
+        objects.receive(Update::Changes(KINDS.map(Change::synced).into()));
+        assert_eq!(objects.may_start(), Err(None));
+        objects.complete_since = Instant::now().checked_sub(SERVICE_CIDRS_TIMEOUT);
+        assert_eq!(objects.may_start(), Ok(()));
+        let networks = vec!["10.96.0.0/12".parse().unwrap()];
+        objects.receive(Update::ServiceCidrs(networks.clone()));
+        objects.receive(Update::ServiceCidrsFailed(Some("forbidden".to_owned())));
+        assert_eq!(objects.take_service_cidrs(), Some(networks));
+        assert_eq!(objects.take_service_cidrs(), None);
     }
 
     #[test]

@@ -214,6 +214,7 @@ fn proxier<M: Served>(
     on_failure: impl FnMut(String) -> Result<(), String>,
 ) -> Option<(Option<Runtime>, Proxier<M>)> {
     let mut changes = Vec::new();
+    let mut of_mode = of_mode.clone();
     if let Some(folder) = &settings.folder {
         let reading = Folder::new(folder).read();
         for problem in &reading.problems {
@@ -232,14 +233,19 @@ fn proxier<M: Served>(
     }
     if let Some(options) = &settings.cluster {
         match cluster::read(options, |problem| tracing::error!("{problem}"), on_failure) {
-            Ok(of_cluster) => changes.extend(of_cluster.into_iter().map(|change| (CLUSTER, change))),
+            Ok(objects) => {
+                changes.extend(objects.changes.into_iter().map(|change| (CLUSTER, change)));
+                if let Some(networks) = M::service_cidrs_mut(&mut of_mode) {
+                    *networks = objects.service_cidrs;
+                }
+            }
             Err(problem) => {
                 print::text(&format!("API server: {problem}"));
                 return None;
             }
         }
     }
-    let opened = M::open(of_mode).and_then(|opened| Ok((opened, modes::retiring(&settings.config)?)));
+    let opened = M::open(&of_mode).and_then(|opened| Ok((opened, modes::retiring(&settings.config)?)));
     let (opened, retiring) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -247,7 +253,7 @@ fn proxier<M: Served>(
             return None;
         }
     };
-    let mut proxier = match Proxier::new(M::of_settings(of_mode), opened.kernel) {
+    let mut proxier = match Proxier::new(M::of_settings(&of_mode), opened.kernel) {
         Ok(proxier) => proxier,
         Err(error) => {
             print::error(&error);

@@ -49,6 +49,12 @@ impl Reporter {
         self.write(true, reason, "Start", note);
     }
 
+    /// ServiceCIDR objects cannot be read.
+    pub(crate) fn service_cidrs_unreadable(&self, problem: &str) {
+        let note = format!("traffic to unused cluster IPs is treated as before: {problem}");
+        self.write(true, "ServiceCIDRsUnreadable", "Sync", note);
+    }
+
     /// A sync did nothing.
     pub(crate) fn failed(&self, error: &(dyn Error + 'static)) {
         self.write(

@@ -160,12 +160,14 @@ impl Settings {
         if !problems.is_empty() {
             return Err(InvalidSettings::new(problems));
         }
+        let has_service_cidrs = config.service_cidrs_mut().is_some();
         let services = config.services();
         let cluster = access.map(|access| cluster::Options {
             access,
             node_name: Arc::clone(&services.node_name),
             service_proxy_name: services.service_proxy_name.clone(),
             has_all_nodes: flags.has_all_nodes,
+            has_service_cidrs,
             needs_address: services.node_ips.is_empty(),
             needs_pod_cidr: services.pod_cidrs.is_empty()
                 && file.detect_local_mode == DetectLocalMode::NodeCidr,

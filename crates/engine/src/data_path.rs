@@ -184,6 +184,12 @@ pub trait DataPath: Debug + Send + Sized + 'static {
         None
     }
 
+    /// The object with which a [rechecked](Self::recheck) one is repaired, if its steps have that key: the recheck is delayed while the repairs of
+    /// that object are. Default: none.
+    fn repaired_with(&self, _key: &Self::Key) -> Option<Self::Key> {
+        None
+    }
+
     /// Sets the time of the plan or sync that begins, before anything else is done for it.
     fn set_time(&mut self, _now: Instant) {}
 

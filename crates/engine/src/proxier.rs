@@ -532,7 +532,7 @@ impl<M: DataPath> Proxier<M> {
         let is_delayed = self.reverted.no_listing_before(now).is_some();
         let recheck = std::mem::take(&mut self.recheck).into_iter();
         let (delayed, due): (BTreeSet<M::Key>, BTreeSet<M::Key>) =
-            recheck.partition(|key| self.reverted.is_delayed(key, now));
+            recheck.partition(|key| self.is_delayed(key, now));
         self.recheck = delayed;
         let keys: Vec<M::Key> = due.into_iter().collect();
         if keys.is_empty() {
@@ -547,6 +547,14 @@ impl<M: DataPath> Proxier<M> {
         self.is_comparable &= rechecked.is_ok();
         self.found.extend(rechecked.map_err(SyncError::Observe)?);
         Ok(())
+    }
+
+    /// Whether the repair of an object is delayed, or of the one that it is repaired with.
+    fn is_delayed(&self, key: &M::Key, now: Instant) -> bool {
+        self.reverted.is_delayed(key, now) || {
+            let repaired = self.state.repaired_with(key);
+            repaired.is_some_and(|repaired| self.reverted.is_delayed(&repaired, now))
+        }
     }
 
     /// Reads the addresses of the node. Node ports are served at these: they must be known before the Services are resolved.

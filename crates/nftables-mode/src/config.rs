@@ -31,7 +31,8 @@ pub struct Config {
     pub masquerade_bit: MasqueradeBit,
     /// How traffic from pods of this node is recognised. Default: [`ClusterCidr`](LocalDetection::ClusterCidr) without a network.
     pub local_detection: LocalDetection,
-    /// The networks that cluster IPs are allocated from. Traffic to an address in them that no Service has is dropped. Default: none.
+    /// The networks that cluster IPs are allocated from. Traffic to an address in them that no Service has is dropped. Other networks change
+    /// elements of a set only. Valid: any but those with the prefix length 0. Default: none.
     pub service_cidrs: Vec<IpNet>,
     /// Limits and timeouts of connection tracking.
     pub conntrack: Conntrack,

@@ -82,8 +82,13 @@ impl DataPath for State {
 
     fn set_config(&mut self, config: &Config) {
         if *config != *self.config {
-            self.config = Arc::new(config.clone());
-            self.is_outdated = true;
+            let before = std::mem::replace(&mut self.config, Arc::new(config.clone()));
+            let with_networks = Config {
+                service_cidrs: config.service_cidrs.clone(),
+                ..(*before).clone()
+            };
+            // No element of a Service depends on the networks of cluster IPs.
+            self.is_outdated |= *config != with_networks;
             self.configure();
         }
     }
@@ -106,7 +111,7 @@ impl DataPath for State {
 
     /// A listing does not read the elements of a table that has too many, or whose sets others change all the time.
     fn is_read_by_listing(&self, key: &Key) -> bool {
-        !matches!(key, Key::Element(..) | Key::Elements(_))
+        !matches!(key, Key::Element(..) | Key::Elements(..))
     }
 
     fn reverted(&self, key: &Key) -> Option<Key> {
@@ -114,9 +119,19 @@ impl DataPath for State {
             Key::Sysctl(name) => self.sysctls.is_changed(name),
             Key::Table(family) => self.family(*family).is_table_changed,
             Key::Service(family, name) => self.family(*family).changed.contains(name),
+            Key::ServiceCidrs(family) => self.family(*family).are_networks_changed,
             _ => false,
         };
         is_changed.then(|| key.clone())
+    }
+
+    /// An element is repaired with its Service, and many are with their table.
+    fn repaired_with(&self, key: &Key) -> Option<Key> {
+        match key {
+            Key::Element(family, element) => self.family(*family).owner_of(element),
+            Key::Elements(family, _) => Some(Key::Table(*family)),
+            _ => None,
+        }
     }
 
     fn set_time(&mut self, now: Instant) {
@@ -172,8 +187,9 @@ impl DataPath for State {
             Key::Service(family, name) => _ = self.family_mut(*family).dirty.insert(name.clone()),
             Key::Frontend(key) => self.family_mut(key.family()).set_frontend_dirty(key),
             Key::Shared(family, _) => self.family_mut(*family).is_shared_dirty = true,
+            Key::ServiceCidrs(family) => self.family_mut(*family).are_networks_dirty = true,
             Key::Element(family, element) => self.family_mut(*family).set_element_dirty(element),
-            Key::Elements(family) => self.family_mut(*family).is_all_dirty = true,
+            Key::Elements(family, _) => self.family_mut(*family).is_all_dirty = true,
             Key::Flows(family) => self.flows.tracked.set_dirty(*family),
         }
     }
@@ -196,8 +212,12 @@ impl DataPath for State {
                 let family = self.family(*family);
                 family.is_all_dirty || family.is_shared_dirty
             }
+            Key::ServiceCidrs(family) => {
+                let family = self.family(*family);
+                family.is_all_dirty || family.are_networks_dirty
+            }
             // No step has such a key.
-            Key::Element(family, _) | Key::Elements(family) => self.family(*family).is_all_dirty,
+            Key::Element(family, _) | Key::Elements(family, _) => self.family(*family).is_all_dirty,
             Key::Flows(family) => self.flows.tracked.is_dirty(*family),
         }
     }

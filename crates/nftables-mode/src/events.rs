@@ -1,10 +1,10 @@
-//! Events about what could not be read outside a full listing.
+//! Events about what could not be read outside a full listing, and about Services.
 
 use std::collections::BTreeSet;
 
 use kernlink_services::Event;
 
-/// Events that no sync has returned yet. Each is returned once between two listings.
+/// Events that no sync has returned yet. One about what could not be read is returned once between two listings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Events {
     reported: BTreeSet<Event>,
@@ -20,6 +20,11 @@ impl Events {
     /// The listing returned these events too.
     pub(super) fn returned(&mut self, events: &[Event]) {
         self.reported.extend(events.iter().cloned());
+    }
+
+    /// Adds an event about a Service, which is returned each time that its reason begins.
+    pub(super) fn push(&mut self, event: Event) {
+        self.pending.push(event);
     }
 
     pub(super) fn add(&mut self, events: impl IntoIterator<Item = Event>) {

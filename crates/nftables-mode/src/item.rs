@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kernlink_nftables::{Data, Element, Value};
+use kernlink_nftables::{Data, Element, ElementFlags, Value};
 use kernlink_services::{Family, FrontendKey, Protocol};
 
-use crate::layout::SetName;
+use crate::layout::{SetName, Slot};
 
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(crate) struct Item {
     pub(crate) value: Option<Value>,
     /// For which Service it is.
     pub(crate) comment: Option<Arc<str>>,
+    /// Whether its key is the first one after an interval.
+    pub(crate) is_end: bool,
 }
 
 impl Item {
@@ -26,6 +28,7 @@ impl Item {
             key,
             value: None,
             comment: None,
+            is_end: false,
         }
     }
 
@@ -47,6 +50,7 @@ impl Item {
             key: element.key.clone(),
             value,
             comment: element.comment().map(Into::into),
+            is_end: element.flags.contains(ElementFlags::INTERVAL_END),
         }
     }
 
@@ -59,20 +63,25 @@ impl Item {
         if let Some(comment) = self.comment {
             element = element.with_comment(&comment);
         }
+        if self.is_end {
+            element = element.with_flags(ElementFlags::INTERVAL_END);
+        }
         element
     }
 }
 
-/// The set or map of an element, and its key.
+/// The table and the set or map of an element, and its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ElementKey {
+    pub(crate) slot: Slot,
     pub(crate) set: SetName,
     pub(crate) key: Value,
 }
 
 impl ElementKey {
-    pub(crate) fn new(set: SetName, key: &[u8]) -> Self {
+    pub(crate) fn new(slot: Slot, set: SetName, key: &[u8]) -> Self {
         Self {
+            slot,
             set,
             key: Value::new(key),
         }
@@ -80,7 +89,9 @@ impl ElementKey {
 
     /// What it belongs to. `None`: this crate adds no such element.
     pub(crate) fn owner(&self, family: Family) -> Option<Owner> {
-        if self.set.is_of_frontends() {
+        if self.set == SetName::ServiceCidrs {
+            Some(Owner::ServiceCidrs)
+        } else if self.set.is_of_frontends() {
             read_frontend(family, &self.key).map(|(key, _)| Owner::Frontend(key))
         } else {
             Shared::read(family, self.set, &self.key).map(Owner::Shared)
@@ -90,7 +101,7 @@ impl ElementKey {
 
 impl fmt::Display for ElementKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {{ {} }}", self.set, self.key)
+        write!(f, "{} {} {{ {} }}", self.slot.name(), self.set, self.key)
     }
 }
 
@@ -99,6 +110,8 @@ impl fmt::Display for ElementKey {
 pub(crate) enum Owner {
     Frontend(FrontendKey),
     Shared(Shared),
+    /// The networks of cluster IPs.
+    ServiceCidrs,
 }
 
 /// An address and port of an endpoint.

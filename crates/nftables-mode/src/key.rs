@@ -6,6 +6,7 @@ use kernlink_engine::data_path::Class;
 use kernlink_services::{Family, FrontendKey, ObjectName};
 
 use crate::item::{ElementKey, Shared};
+use crate::layout::Slot;
 
 /// What one operation changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,10 +26,12 @@ pub enum Key {
     Frontend(FrontendKey),
     /// An element that Services have in common, and that none has any more.
     Shared(Family, Shared),
+    /// The networks that cluster IPs are allocated from.
+    ServiceCidrs(Family),
     /// An element that another program added, changed or deleted. It is read again with its Service.
     Element(Family, ElementKey),
-    /// All elements of the table of a family.
-    Elements(Family),
+    /// All elements of a table of a family.
+    Elements(Family, Slot),
     /// A table that is not needed any more: of an earlier process, or of kube-proxy's nftables mode.
     OldTable(Family, Box<str>),
     /// The stale UDP flows of a family.
@@ -43,9 +46,10 @@ impl Key {
             | Key::Switch(family)
             | Key::Service(family, _)
             | Key::Shared(family, _)
+            | Key::ServiceCidrs(family)
             | Key::Owner(family)
             | Key::Element(family, _)
-            | Key::Elements(family)
+            | Key::Elements(family, _)
             | Key::OldTable(family, _)
             | Key::Flows(family) => Some(*family),
             Key::Frontend(key) => Some(key.family()),
@@ -60,9 +64,10 @@ impl Key {
             Key::Service(..) => ("service", false),
             Key::Frontend(_) => ("withdrawn_frontend", false),
             Key::Shared(..) => ("withdrawn_element", false),
+            Key::ServiceCidrs(_) => ("service_cidrs", false),
             Key::Owner(_) => ("owner", false),
             Key::Element(..) => ("element", false),
-            Key::Elements(_) => ("elements", true),
+            Key::Elements(..) => ("elements", true),
             Key::OldTable(..) => ("old_table", false),
             Key::Flows(_) => ("flows", false),
         };
@@ -83,9 +88,10 @@ impl fmt::Display for Key {
             Key::Service(family, name) => write!(f, "{family} elements of Service {name}"),
             Key::Frontend(key) => write!(f, "elements of frontend {key}"),
             Key::Shared(family, element) => write!(f, "{family} element {element}"),
+            Key::ServiceCidrs(family) => write!(f, "{family} networks of cluster IPs"),
             Key::Owner(family) => write!(f, "ownership of the {family} table"),
             Key::Element(family, element) => write!(f, "{family} element {element}"),
-            Key::Elements(family) => write!(f, "elements of the {family} table"),
+            Key::Elements(family, slot) => write!(f, "elements of the {family} table {}", slot.name()),
             Key::OldTable(family, name) => write!(f, "{family} table {name}"),
             Key::Flows(family) => write!(f, "stale {family} UDP flows"),
         }

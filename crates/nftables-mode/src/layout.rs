@@ -43,16 +43,25 @@ impl Slot {
         }
     }
 
+    /// The name of the table.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Slot::First => TABLE,
+            Slot::Second => SECOND_TABLE,
+        }
+    }
+
+    /// That of a table with this name, if it is one of the two.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Slot::ALL.into_iter().find(|slot| slot.name() == name)
+    }
+
     /// The table.
     #[must_use]
     pub fn table(self, family: Family) -> TableKey {
-        TableKey::new(
-            family,
-            match self {
-                Slot::First => TABLE,
-                Slot::Second => SECOND_TABLE,
-            },
-        )
+        TableKey::new(family, self.name())
     }
 }
 
@@ -97,11 +106,13 @@ pub(crate) enum SetName {
     AffinityMembers,
     /// The same for traffic from pods and from the node to frontends with policy `Local`.
     ShortAffinityMembers,
+    /// The networks that cluster IPs are allocated from.
+    ServiceCidrs,
 }
 
 impl SetName {
     /// All, those with many elements first: the kernel searches sets by name in this order.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         SetName::Endpoints,
         SetName::Frontends,
         SetName::ClusterIps,
@@ -120,6 +131,7 @@ impl SetName {
         SetName::ShortAffinityEndpoints,
         SetName::AffinityMembers,
         SetName::ShortAffinityMembers,
+        SetName::ServiceCidrs,
     ];
 
     /// The name. None is a keyword of `nft`.
@@ -143,6 +155,7 @@ impl SetName {
             SetName::ShortAffinityEndpoints => "short-affinity-endpoints",
             SetName::AffinityMembers => "affinity-members",
             SetName::ShortAffinityMembers => "short-affinity-members",
+            SetName::ServiceCidrs => "service-cidrs",
         }
     }
 
@@ -155,7 +168,10 @@ impl SetName {
     pub(crate) fn is_of_frontends(self) -> bool {
         !matches!(
             self,
-            SetName::ClusterIps | SetName::HairpinEndpoints | SetName::AffinityClients
+            SetName::ClusterIps
+                | SetName::HairpinEndpoints
+                | SetName::AffinityClients
+                | SetName::ServiceCidrs
         )
     }
 
@@ -200,6 +216,7 @@ impl SetName {
             SetName::AffinityMembers | SetName::ShortAffinityMembers => {
                 Set::new(key, &[address, Protocol, Service, address, Service])
             }
+            SetName::ServiceCidrs => Set::new(key, &[address]).with_intervals(),
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod layout;
 mod listing;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod networks;
 mod observe;
 pub mod operation;
 pub mod order;

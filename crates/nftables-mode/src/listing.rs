@@ -15,7 +15,7 @@ use crate::state::State;
 #[non_exhaustive]
 pub struct Listings {
     /// The commands of `nft` that make the IPv4 table on an empty kernel: the table with its chains and rules, then the elements of each
-    /// Service, by name. Empty if the family is not served.
+    /// Service, by name, and the networks of cluster IPs. Empty if the family is not served.
     pub ipv4: String,
     /// Those of the IPv6 table.
     pub ipv6: String,
@@ -73,6 +73,8 @@ impl State {
             let write = of_family.write(name, self.ports(), slot);
             operations.extend(write.iter().flat_map(|write| write.operations()));
         }
+        let networks = of_family.write_networks(slot);
+        operations.extend(networks.iter().flat_map(|write| write.operations()));
         let table = slot.table(family);
         let sets = SetName::ALL.iter().map(|name| name.set(&table, family));
         Commands::new(&operations).with_sets(sets).to_string()

@@ -18,6 +18,7 @@ use crate::item::{ElementKey, Item, Owner, read_frontend, read_pool};
 use crate::kernel::Kernel;
 use crate::key::Key;
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
+use crate::networks::Interval;
 use crate::state::{Candidates, FoundTable, OldTable, ReadElements, State};
 
 /// A table with more elements is not read: the time that the kernel needs grows with the square of their number. Another one is filled instead,
@@ -111,6 +112,10 @@ pub(crate) fn observe_family(state: &mut State, tables: &mut dyn Nftables, famil
             of_family.found = read.found;
             of_family.has_found = true;
             let mut last_pool = 0;
+            let is_read = read.elements.is_some();
+            if std::mem::take(&mut of_family.are_elements_doubtful) && !is_read {
+                of_family.is_table_doubtful = true;
+            }
             if let Some(mut elements) = read.elements {
                 of_family.pools = std::mem::take(&mut elements.pools);
                 last_pool = of_family.pools.values().copied().max().unwrap_or_default();
@@ -322,6 +327,9 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
             // Repairs count: if another program changes it again and again, this is reported, and repairs are delayed.
             state.family_mut(*family).changed.insert(name.clone());
         }
+        if let Key::ServiceCidrs(family) = key {
+            state.family_mut(*family).are_networks_changed = true;
+        }
         if let Key::Shared(family, element) = key {
             state.family_mut(*family).compare_shared(*element);
         }
@@ -346,7 +354,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
             Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
                 _ = families.insert(*family)
             }
-            Key::Service(family, _) | Key::Shared(family, _) => {
+            Key::Service(family, _) | Key::Shared(family, _) | Key::ServiceCidrs(family) => {
                 _ = elements
                     .entry(*family)
                     .or_default()
@@ -357,6 +365,9 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
                 let of_family = elements.entry(frontend.family()).or_default();
                 _ = of_family.entry(key.clone()).or_default();
             }
+            // A table that is to be deleted, or was.
+            Key::Element(family, ElementKey { slot, .. }) | Key::Elements(family, slot)
+                if !state.family(*family).uses(*slot) => {}
             Key::Element(family, element) => match state.family(*family).owner_of(element) {
                 Some(owner) => {
                     let of_family = elements.entry(*family).or_default();
@@ -364,7 +375,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
                 }
                 None => changed.extend(doubt(state, *family, &mut families)),
             },
-            Key::Elements(family) => changed.extend(doubt(state, *family, &mut families)),
+            Key::Elements(family, _) => changed.extend(doubt(state, *family, &mut families)),
         }
     }
     for family in families {
@@ -377,6 +388,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
             let mut found = of_family.found.iter().filter(|found| found.slot == table.slot);
             let content = found.next().map(|found| &found.content);
             content.is_some_and(|content| content.is_desired(&table.slot.table(family), &parameters))
+                && !of_family.is_table_doubtful
         });
         if !is_same {
             elements.remove(&family);
@@ -392,9 +404,11 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
 /// What is read again of a family, each with elements of it that this process may not have written.
 type ToRead<'a> = BTreeMap<Key, Vec<&'a ElementKey>>;
 
-/// Any element of a family may have been changed. The table is read, or made again if it has too many elements.
+/// Any element of a family may have been changed. The table is read, or made again if it has too many elements or cannot be read because others
+/// change it.
 fn doubt(state: &mut State, family: Family, families: &mut BTreeSet<Family>) -> Option<Key> {
     let of_family = state.family_mut(family);
+    of_family.are_elements_doubtful = true;
     if of_family.totals.elements <= MOST_READ {
         families.insert(family);
         return None;
@@ -420,6 +434,25 @@ fn reread_elements(
     let mut changed = Vec::new();
     let uncertain = state.family(family).uncertain();
     for (key, others) in keys {
+        if matches!(key, Key::ServiceCidrs(_)) {
+            match kernel.tables.list_elements(&SetName::ServiceCidrs.key(&table)) {
+                Ok(elements) => {
+                    let items = elements
+                        .iter()
+                        .map(|element| Item::read(SetName::ServiceCidrs, element));
+                    let networks = Interval::read(items);
+                    if state.family_mut(family).observe_networks(networks) {
+                        changed.push(key.clone());
+                    }
+                }
+                Err(error) if error.is_not_found() => {
+                    state.family_mut(family).needs_listing = true;
+                    return Ok(vec![Key::Table(family)]);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            continue;
+        }
         let of_family = state.family(family);
         let Candidates {
             mut frontends,
@@ -432,7 +465,7 @@ fn reread_elements(
                     frontends.entry(frontend).or_default().push(item);
                 }
                 Some(Owner::Shared(element)) => _ = shared.insert(element),
-                None => {}
+                Some(Owner::ServiceCidrs) | None => {}
             }
         }
         let mut sets: BTreeMap<SetName, BTreeSet<Value>> = BTreeMap::new();

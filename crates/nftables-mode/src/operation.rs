@@ -13,6 +13,7 @@ use crate::elements::{difference, items};
 use crate::item::{Item, Shared};
 use crate::key::Key;
 use crate::layout::{SetName, Slot};
+use crate::networks::Interval;
 use crate::port::Written;
 use crate::rules::{Parameters, Skeleton, creation};
 
@@ -133,7 +134,8 @@ impl FrontendChange {
     }
 }
 
-/// A change of all elements that a Service needs in one family. It has no elements: they are made when it is executed or printed.
+/// A change of all elements that a Service needs in one family, or of the networks of cluster IPs. It has no elements: they are made when it is
+/// executed or printed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     pub(crate) key: Key,
@@ -142,9 +144,25 @@ pub struct Write {
     pub(crate) frontends: Vec<FrontendChange>,
     pub(crate) added: Vec<Shared>,
     pub(crate) deleted: Vec<Shared>,
+    pub(crate) added_networks: Vec<Interval>,
+    pub(crate) deleted_networks: Vec<Interval>,
 }
 
 impl Write {
+    /// A write that changes nothing yet.
+    pub(crate) fn new(key: Key, family: Family, slot: Slot) -> Self {
+        Self {
+            key,
+            family,
+            slot,
+            frontends: Vec::new(),
+            added: Vec::new(),
+            deleted: Vec::new(),
+            added_networks: Vec::new(),
+            deleted_networks: Vec::new(),
+        }
+    }
+
     pub(crate) fn table(&self) -> TableKey {
         self.slot.table(self.family)
     }
@@ -159,6 +177,8 @@ impl Write {
             deleted.extend(less);
             added.extend(more);
         }
+        deleted.extend(self.deleted_networks.iter().flat_map(Interval::items));
+        added.extend(self.added_networks.iter().flat_map(Interval::items));
         (deleted, added)
     }
 

@@ -93,14 +93,12 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Opti
         }
     }
     for element in of_family.shared_leftovers() {
-        let write = Write {
-            key: Key::Shared(family, element),
-            family,
-            slot: target.slot,
-            frontends: Vec::new(),
-            added: Vec::new(),
-            deleted: vec![element],
-        };
+        let mut write = Write::new(Key::Shared(family, element), family, target.slot);
+        write.deleted.push(element);
+        let needs = Needs::all(target.creation.iter().cloned());
+        push_write(builder, write, Subject::DataPath, needs);
+    }
+    if let Some(write) = of_family.write_networks(target.slot) {
         let needs = Needs::all(target.creation.iter().cloned());
         push_write(builder, write, Subject::DataPath, needs);
     }
@@ -124,6 +122,7 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Opti
         let mut needs = target.creation;
         if of_family.is_held(failed.len(), state.now) {
             let written = dirty.iter().map(|&name| Key::Service(family, name.clone()));
+            let written = written.chain([Key::ServiceCidrs(family)]);
             needs.extend(written.flat_map(|key| builder.steps_of(&key)));
             needs.extend(failed.iter().flat_map(|key| builder.after(key, false)));
         }

@@ -24,7 +24,6 @@ use kernlink_services::{Family, FrontendKey, Protocol};
 use crate::item::{Shared, protocol_of, read_frontend};
 use crate::layout::{KUBE_PROXY_TABLE, SetName, Slot};
 use crate::ranges;
-use crate::rules::CHECK_CLUSTER_IPS;
 
 /// The most elements that are deleted by one transaction.
 const MOST_ELEMENTS: usize = 4_000;
@@ -103,7 +102,7 @@ impl Retiring {
             } else {
                 SetName::named(name).is_some_and(SetName::is_of_frontends)
             };
-            if is_of_frontends || name == CLUSTER_IPS {
+            if is_of_frontends || [CLUSTER_IPS, SERVICE_CIDRS].contains(&name) {
                 let elements = self.0.list_elements(&set.key)?;
                 contents.push((set, elements));
             }
@@ -162,18 +161,15 @@ impl Retiring {
         }
         deleted.sort_by_key(|(set, _)| rank(&set.key.name));
         remaining.deleted = deleted;
-        remaining.rules = self.drop_rules(table, is_kube_proxy)?;
+        if is_kube_proxy {
+            remaining.rules = self.drop_rules(table)?;
+        }
         Ok(Some(remaining))
     }
 
-    /// The deletions of the rules that drop packets to all other addresses of the ServiceCIDRs.
-    fn drop_rules(&mut self, table: &TableKey, is_kube_proxy: bool) -> Result<Vec<Operation>, Error> {
-        let chain = if is_kube_proxy {
-            KUBE_PROXY_CHECK_CLUSTER_IPS
-        } else {
-            CHECK_CLUSTER_IPS
-        };
-        let rules = match self.0.rules(table, Some(chain)) {
+    /// The deletions of the rules of kube-proxy that drop packets to all other addresses of the ServiceCIDRs.
+    fn drop_rules(&mut self, table: &TableKey) -> Result<Vec<Operation>, Error> {
+        let rules = match self.0.rules(table, Some(KUBE_PROXY_CHECK_CLUSTER_IPS)) {
             Ok(rules) => rules,
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
@@ -195,6 +191,8 @@ const SERVING: [&str; 3] = ["frontends", KUBE_PROXY_SETS[0], KUBE_PROXY_NODE_POR
 
 /// The set of cluster IPs, in both tables.
 const CLUSTER_IPS: &str = "cluster-ips";
+/// The set of the networks of cluster IPs, in the tables of kernlink.
+const SERVICE_CIDRS: &str = "service-cidrs";
 /// The chain of kube-proxy's table that refuses packets to cluster IPs.
 const KUBE_PROXY_CHECK_CLUSTER_IPS: &str = "cluster-ips-check";
 
@@ -202,15 +200,17 @@ const KUBE_PROXY_CHECK_CLUSTER_IPS: &str = "cluster-ips-check";
 /// that at no time a client is served that is not to be.
 fn rank(set: &str) -> u8 {
     match set {
+        // The two ends of an interval in one transaction.
+        SERVICE_CIDRS => 0,
         CLUSTER_IPS
         | "no-endpoints"
         | "no-local-endpoints"
         | "no-endpoint-services"
-        | "no-endpoint-nodeports" => 0,
-        _ if SERVING.contains(&set) => 1,
-        "restricted-frontends" | "firewall-ips" => 3,
-        "allowed-sources" => 4,
-        _ => 2,
+        | "no-endpoint-nodeports" => 1,
+        _ if SERVING.contains(&set) => 2,
+        "restricted-frontends" | "firewall-ips" => 4,
+        "allowed-sources" => 5,
+        _ => 3,
     }
 }
 

@@ -26,8 +26,6 @@ pub(crate) struct Parameters {
     pub(crate) masquerade_all: bool,
     /// How traffic from pods of this node is recognised. `None`: it is not.
     pub(crate) pods: Option<Pods>,
-    /// The networks of cluster IPs in this family.
-    pub(crate) service_cidrs: Vec<IpNet>,
 }
 
 /// How traffic from pods of this node is recognised.
@@ -105,7 +103,7 @@ pub(crate) fn creation(
 }
 
 /// The chain that refuses packets to cluster IPs.
-pub(crate) const CHECK_CLUSTER_IPS: &str = "check-cluster-ips";
+const CHECK_CLUSTER_IPS: &str = "check-cluster-ips";
 
 /// Whether an address may be the destination of translated packets.
 pub(crate) fn is_destination(address: IpAddr) -> bool {
@@ -130,7 +128,6 @@ mod tests {
                 mark: 1 << 14,
                 masquerade_all: false,
                 pods: None,
-                service_cidrs: Vec::new(),
             };
             let skeleton = Skeleton::new(&table, &parameters);
             let operations = creation(&table, &skeleton, family, TableFlags::empty());

@@ -18,6 +18,8 @@ use kernlink_services::{Family, NodeFacts, ServicePortId};
 pub(crate) use self::family::{Candidates, FamilyState, FoundTable, OldTable, ReadElements};
 use crate::config::Config;
 use crate::events::Events;
+use crate::layout::Slot;
+use crate::networks::intervals;
 use crate::port::PortSpec;
 use crate::rules::{Parameters, Pods};
 
@@ -52,6 +54,9 @@ impl State {
             let state = &mut self.families[family.index()];
             state.is_served = is_served;
             state.is_table_dirty = true;
+            // The keys of elements are the same in both tables.
+            let networks = intervals(&self.config.service_cidrs, family, &Slot::First.table(family));
+            state.set_networks(networks);
         }
     }
 
@@ -75,13 +80,6 @@ impl State {
             .config
             .local_detection
             .source(family, self.node.pod_cidr(family));
-        let cidrs = self.config.service_cidrs.iter();
-        let mut service_cidrs: Vec<_> = cidrs
-            .filter(|net| Family::of(net.addr()) == family)
-            .copied()
-            .collect();
-        service_cidrs.sort_unstable();
-        service_cidrs.dedup();
         Parameters {
             family,
             mark: self.config.masquerade_bit.mark(),
@@ -91,7 +89,6 @@ impl State {
                 LocalSource::Interface(name) => Pods::Interface(name.as_str().into()),
                 LocalSource::InterfacePrefix(prefix) => Pods::Prefix(prefix.as_str().into()),
             }),
-            service_cidrs,
         }
     }
 

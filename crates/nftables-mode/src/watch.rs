@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the addresses of the node | events of route netlink |
 //! | tables and chains | notifications of nf_tables; where the kernel has owners of tables (Linux 6.9), no other program can change them |
-//! | elements | the same notifications, if the [own ports](WatchOptions::own_ports) are known: a changed element is read with its Service; after more than 1 000 at once all are read, or above 150 000 elements the table is made again |
+//! | elements | the same notifications, if the [own ports](WatchOptions::own_ports) are known: a changed element is read with its Service; after more than 1 000 at once all are read, or the table is made again if it has more than 150 000 elements or others change it meanwhile. At most ten times in a row, then every 10 seconds |
 //! | elements, if notifications are lost | a full listing, of at most 150 000 elements |
 
 use kernlink_host::watch::{Changed, Watchable, Watched, WatchedTable};
@@ -13,7 +13,7 @@ pub use kernlink_host::watch::{RulesSource, WatchError, WatchOptions, Watcher};
 use crate::config::Config;
 use crate::item::ElementKey;
 use crate::key::Key;
-use crate::layout::{SECOND_TABLE, SetName, TABLE};
+use crate::layout::{SECOND_TABLE, SetName, Slot, TABLE};
 
 /// What a [`Watcher`] noticed in nftables mode.
 pub type WatchEvent = kernlink_host::watch::WatchEvent<Key>;
@@ -24,11 +24,13 @@ impl Watchable for Config {
     fn watched(&self) -> Result<Watched<Key>, WatchError> {
         let key = |changed| match changed {
             Changed::Rules(family) => Some(Key::Table(family)),
-            Changed::Elements(family) => Some(Key::Elements(family)),
+            Changed::Elements(family, table) => Some(Key::Elements(family, Slot::named(&table)?)),
             Changed::Element(element) => {
                 // A set that is not of this layout has no effect, and those of clients are changed by rules.
                 let set = SetName::named(&element.set).filter(|set| *set != SetName::AffinityClients)?;
-                Some(Key::Element(element.family, ElementKey::new(set, &element.key)))
+                let slot = Slot::named(&element.table)?;
+                let key = ElementKey::new(slot, set, &element.key);
+                Some(Key::Element(element.family, key))
             }
             // Without a link, no address is bound.
             _ => None,

@@ -18,14 +18,16 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use kernlink_engine::contract::{Client, Request};
+use kernlink_engine::contract::{Calls, Client, Request};
 use kernlink_host::watch::{Changed, ChangedElement, Watchable};
-use kernlink_nftables::{Data, Element, Elements, ItemKey, Nftables, Operation as TableOperation, Value};
+use kernlink_nftables::{
+    Data, Element, Elements, Hook, ItemKey, Nftables, Operation as TableOperation, Packet, PacketFate, Value,
+};
 use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
 use kernlink_nftables_mode::{Key, Operation, Phase, Synced};
 use kernlink_services::{Change, Endpoint, Family, FrontendKey, ObjectChange, ObjectName, Protocol};
 
-use crate::node::{config, connect};
+use crate::node::{Node, config, connect};
 use crate::services::{Process, balanced, service, slice, with_affinity, with_local_policy};
 
 /// The changes of the tables that the last sync made, as commands.
@@ -322,6 +324,89 @@ fn another_configuration_fills_a_second_table_and_clients_keep_their_endpoint() 
 }
 
 #[test]
+fn other_networks_of_cluster_ips_change_elements_only_and_an_address_in_them_is_dropped() {
+    let mut process = Process::new();
+    process.service(balanced("a", 1));
+    process.endpoints("a", &[(1, false)]);
+    process.sync();
+    let outcome = |process: &Process, address: [u8; 4]| {
+        let client = [198, 19, 0, 7].into();
+        let packet = Packet::new(client, address.into(), 6, 80);
+        let mut tables = process.node.tables.0.lock();
+        tables.evaluate(Hook::Forward, packet).fate
+    };
+    assert_eq!(outcome(&process, [10, 96, 7, 7]), PacketFate::Accepted);
+    let set = |process: &mut Process, networks: &[&str]| {
+        let mut config = config();
+        config.service_cidrs = networks.iter().map(|net| net.parse().unwrap()).collect();
+        process.proxier.set_config(&config).unwrap();
+        commands(&process.sync())
+    };
+    let added = set(&mut process, &["10.96.0.0/16", "fd00:10:96::/112"]);
+    assert_eq!(
+        added,
+        [
+            "add element ip kernlink service-cidrs { 10.96.0.0/16 }",
+            "add element ip6 kernlink service-cidrs { fd00:10:96::/112 }"
+        ]
+    );
+    assert_eq!(outcome(&process, [10, 96, 7, 7]), PacketFate::Dropped);
+    assert_eq!(outcome(&process, [10, 97, 0, 0]), PacketFate::Accepted);
+    // A cluster IP is refused, as before.
+    assert_eq!(outcome(&process, [10, 96, 0, 1]), PacketFate::Rejected);
+    // A greater one with the same first address, and one beside it.
+    set(&mut process, &["10.96.0.0/12", "10.112.0.0/16"]);
+    for address in [[10, 96, 7, 7], [10, 111, 255, 255], [10, 112, 255, 255]] {
+        assert_eq!(outcome(&process, address), PacketFate::Dropped, "{address:?}");
+    }
+    assert_eq!(outcome(&process, [10, 113, 0, 0]), PacketFate::Accepted);
+    assert_eq!(set(&mut process, &["10.96.0.0/12", "10.112.0.0/16"]), [""; 0]);
+    // A new process finds them.
+    let mut process = Process::on(process.node.clone(), process.proxier.state().config());
+    process.service(balanced("a", 1));
+    process.endpoints("a", &[(1, false)]);
+    assert_eq!(commands(&process.sync()), [""; 0]);
+    assert_eq!(set(&mut process, &[]).len(), 1);
+    assert_eq!(process.node.elements(Family::Ipv4, "service-cidrs"), []);
+    assert_eq!(outcome(&process, [10, 96, 7, 7]), PacketFate::Accepted);
+}
+
+#[test]
+fn networks_of_cluster_ips_that_another_program_changed_are_repaired_without_a_listing() {
+    let mut config = config();
+    config.service_cidrs = vec!["10.96.0.0/16".parse().unwrap()];
+    let mut process = Process::on(Node::new(&Calls::default()), &config);
+    process.sync();
+    let before = process.node.owned();
+    let listings = process.proxier.cost().listings;
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let set = process
+        .node
+        .tables
+        .0
+        .lock()
+        .set(&table.set("service-cidrs"))
+        .unwrap()
+        .unwrap();
+    let start = Value::from(std::net::IpAddr::from([10, 96, 0, 0]));
+    let other = set.interval(Value::from([192, 0, 2, 0]), Value::from([192, 0, 2, 255]));
+    let written = process.node.elements(Family::Ipv4, "service-cidrs");
+    for operation in [
+        TableOperation::delete(ItemKey::Elements(Elements::new(set.key.clone(), written))),
+        TableOperation::add(Elements::new(set.key.clone(), other)),
+    ] {
+        process.node.tables.0.lock().apply(&[operation]).unwrap();
+        assert_ne!(process.node.owned(), before);
+        process
+            .proxier
+            .recheck([changed("service-cidrs", start.as_bytes())]);
+        process.sync();
+        assert_eq!(process.node.owned(), before);
+    }
+    assert_eq!(process.proxier.cost().listings, listings);
+}
+
+#[test]
 fn the_tables_of_kube_proxy_are_deleted_in_the_transaction_that_adds_the_base_chains() {
     let mut process = Process::new();
     let table = kernlink_nftables::TableKey::new(Family::Ipv4, "kube-proxy");
@@ -466,6 +551,67 @@ fn a_service_that_another_program_changes_again_and_again_is_reported_and_repair
 }
 
 #[test]
+fn an_element_that_another_program_changes_again_and_again_is_repaired_later() {
+    let mut process = Process::new();
+    process.service(service("a", 1));
+    process.endpoints("a", &[(1, true)]);
+    process.sync();
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let written = process.node.elements(Family::Ipv4, "frontends").swap_remove(0);
+    let key = || changed("frontends", written.key.as_bytes());
+    let fight = |process: &mut Process| {
+        let elements = Elements::new(table.set("frontends"), [written.key_only()]);
+        let deletion = TableOperation::delete(ItemKey::Elements(elements));
+        process.node.tables.0.lock().apply(&[deletion]).unwrap();
+        assert!(process.proxier.recheck([key()]));
+        process.sync()
+    };
+    let count = |process: &Process| process.node.elements(Family::Ipv4, "frontends").len();
+    for _ in 0..3 {
+        fight(&mut process);
+        assert_eq!(count(&process), 1);
+    }
+    // The other program wins until the delay has passed.
+    let later = fight(&mut process);
+    assert_eq!(count(&process), 0);
+    process.now = later.next.unwrap();
+    process.sync();
+    assert_eq!(count(&process), 1);
+}
+
+#[test]
+fn a_change_of_an_element_of_the_table_that_was_replaced_reads_nothing() {
+    let mut process = Process::new();
+    process.service(service("a", 1));
+    process.endpoints("a", &[(1, true)]);
+    process.sync();
+    let mut other = config();
+    other.masquerade_all = true;
+    process.proxier.set_config(&other).unwrap();
+    process.sync();
+    assert_eq!(&*process.node.table(Family::Ipv4).unwrap().name, SECOND_TABLE);
+    // An element of the serving table that is missing shows whether it is read.
+    let written = process.node.elements(Family::Ipv4, "frontends").swap_remove(0);
+    let table = process.node.table(Family::Ipv4).unwrap();
+    let elements = Elements::new(table.set("frontends"), [written.key_only()]);
+    let deletion = TableOperation::delete(ItemKey::Elements(elements));
+    process.node.tables.0.lock().apply(&[deletion]).unwrap();
+    let key = written.key.as_bytes();
+    for of_first in [
+        changed("frontends", key),
+        watched(Changed::Elements(Family::Ipv4, TABLE.into())),
+    ] {
+        process.proxier.recheck([of_first]);
+        assert!(process.sync().plan.is_empty());
+        assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 0);
+    }
+    let of_second = ChangedElement::new(Family::Ipv4, SECOND_TABLE, "frontends", key);
+    process.proxier.recheck([watched(Changed::Element(of_second))]);
+    process.sync();
+    assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 1);
+}
+
+#[test]
 fn more_endpoints_than_the_largest_class_are_reported_once_and_a_part_is_served() {
     let mut process = Process::new();
     process.service(service("a", 1));
@@ -542,10 +688,20 @@ fn udp_flows_are_deleted_when_a_frontend_passes_to_a_service_without_endpoints()
     assert!(synced.plan.steps().any(has_flows), "{}", synced.plan);
 }
 
-/// The key that a watcher passes on for an element that another program changed.
+/// The key that a watcher passes on for an element of the first table that another program changed.
 fn changed(set: &str, key: &[u8]) -> Key {
+    watched(Changed::Element(ChangedElement::new(
+        Family::Ipv4,
+        TABLE,
+        set,
+        key,
+    )))
+}
+
+/// The key that a watcher passes on.
+fn watched(changed: Changed) -> Key {
     let key_of = config().watched().unwrap().key;
-    key_of(Changed::Element(ChangedElement::new(Family::Ipv4, set, key))).unwrap()
+    key_of(changed).unwrap()
 }
 
 #[test]
@@ -595,8 +751,42 @@ fn an_element_that_another_program_changed_is_repaired_without_a_listing() {
 
 #[test]
 fn an_element_that_another_program_changed_is_repaired_if_a_listing_of_too_many_elements_is_due_too() {
+    let mut process = with_too_many_elements();
+    let request = || [request([10, 96, 0, 20], 80, OUTSIDE)];
+    let served = process.node.served(&request());
+    let frontends = process.node.elements(Family::Ipv4, "frontends");
+    let of_service = |element: &&Element| element.key.as_bytes().starts_with(&[10, 96, 0, 20]);
+    let element = frontends.iter().find(of_service).unwrap();
+    let delete = |process: &Process| {
+        let table = process.node.table(Family::Ipv4).unwrap();
+        let elements = Elements::new(table.set("frontends"), [element.key_only()]);
+        let deletion = TableOperation::delete(ItemKey::Elements(elements));
+        process.node.tables.0.lock().apply(&[deletion]).unwrap();
+        assert_ne!(process.node.served(&request()), served);
+    };
+    delete(&process);
+    process
+        .proxier
+        .recheck([changed("frontends", element.key.as_bytes())]);
+    process.proxier.resync();
+    process.sync();
+    assert_eq!(process.node.served(&request()), served);
+    // It is one of many: the table is not read, but made again.
+    assert_eq!(&*process.node.table(Family::Ipv4).unwrap().name, TABLE);
+    delete(&process);
+    let many = watched(Changed::Elements(Family::Ipv4, TABLE.into()));
+    process.proxier.recheck([many]);
+    let synced = process.sync();
+    let phases: Vec<Phase> = synced.plan.phases().iter().map(|phase| phase.kind).collect();
+    assert_eq!(phases, [Phase::Tables, Phase::Services, Phase::Switch]);
+    assert_eq!(&*process.node.table(Family::Ipv4).unwrap().name, SECOND_TABLE);
+    assert_eq!(process.node.served(&request()), served);
+    assert!(process.sync().plan.is_empty());
+}
+
+/// A node with more elements than are read, 10 times the most endpoints of a service port, and Service `a`.
+fn with_too_many_elements() -> Process {
     let mut process = Process::new();
-    // More elements than are read: 10 times the most endpoints of a service port.
     for number in 0..10 {
         let name = format!("s{number}");
         process.service(service(&name, number));
@@ -605,26 +795,7 @@ fn an_element_that_another_program_changed_is_repaired_if_a_listing_of_too_many_
     process.service(service("a", 20));
     process.endpoints("a", &[(1, false)]);
     process.sync();
-    let request = || [request([10, 96, 0, 20], 80, OUTSIDE)];
-    let served = process.node.served(&request());
-    let frontends = process.node.elements(Family::Ipv4, "frontends");
-    let of_service = |element: &&Element| element.key.as_bytes().starts_with(&[10, 96, 0, 20]);
-    let element = frontends.iter().find(of_service).unwrap();
-    let table = process.node.table(Family::Ipv4).unwrap();
-    let sets = process.node.tables.0.lock().sets(&table).unwrap();
-    let set = sets.iter().find(|set| &*set.key.name == "frontends").unwrap();
-    let deletion = TableOperation::delete(ItemKey::Elements(Elements::new(
-        set.key.clone(),
-        [element.key_only()],
-    )));
-    process.node.tables.0.lock().apply(&[deletion]).unwrap();
-    assert_ne!(process.node.served(&request()), served);
     process
-        .proxier
-        .recheck([changed("frontends", element.key.as_bytes())]);
-    process.proxier.resync();
-    process.sync();
-    assert_eq!(process.node.served(&request()), served);
 }
 
 /// The largest number of endpoints of a service port that are balanced.
@@ -647,17 +818,24 @@ fn endpoints_of(name: &str, number: u32) -> Change {
 fn the_most_endpoints_are_balanced_and_one_more_is_reported_and_left_out() {
     let mut process = Process::new();
     process.service(service("a", 1));
-    for (number, is_limited) in [
+    let mut listings = None;
+    for (number, begins) in [
         (MOST_ENDPOINTS, false),
         (MOST_ENDPOINTS + 1, true),
+        (MOST_ENDPOINTS + 2, false),
         (MOST_ENDPOINTS - 1, false),
+        // It begins again.
+        (MOST_ENDPOINTS + 1, true),
     ] {
         process.change(many_endpoints(number));
         let synced = process.sync();
         let mut events = synced.events.iter().map(ToString::to_string);
         let is_reported = events.any(|event| event.contains("more than 16384 endpoints"));
-        assert_eq!(is_reported, is_limited, "{number}");
+        assert_eq!(is_reported, begins, "{number}");
         let elements = process.node.elements(Family::Ipv4, "endpoints");
+        // No listing is between them.
+        let known = *listings.get_or_insert(process.proxier.cost().listings);
+        assert_eq!(process.proxier.cost().listings, known);
         let balanced = usize::try_from(number.min(MOST_ENDPOINTS)).unwrap();
         assert_eq!(elements.len(), balanced, "{number}");
         let served = process.node.served(&[request([10, 96, 0, 1], 80, OUTSIDE)]);

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use kernlink_engine::contract::{Calls, Client, Request};
 use kernlink_engine::report::Outcome;
+use kernlink_host::watch::{Changed, Watchable};
 use kernlink_nftables::{
     Chain, Element, ElementIter, Elements, Error, Flowtable, Item, ItemKey, Nftables, Object, Operation,
     Rule, Set, SetKey, Table, TableFamily, TableKey,
@@ -41,6 +42,8 @@ struct Tables {
     busy: Option<u32>,
     /// The listings of elements.
     listed: Arc<Mutex<usize>>,
+    /// Whether others interrupt them.
+    interrupted: Arc<Mutex<bool>>,
 }
 
 impl Tables {
@@ -50,6 +53,7 @@ impl Tables {
             failing: Arc::default(),
             busy: None,
             listed: Arc::default(),
+            interrupted: Arc::default(),
         }
     }
 }
@@ -96,6 +100,12 @@ impl Nftables for Tables {
 
     fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
         *self.listed.lock().unwrap() += 1;
+        if *self.interrupted.lock().unwrap() {
+            return Err(Error::Interrupted {
+                attempt: "list elements".into(),
+                attempts: 1,
+            });
+        }
         self.tables.elements(set)
     }
 
@@ -288,6 +298,34 @@ fn udp_flows_of_a_frontend_that_goes_with_a_table_are_deleted() {
 }
 
 #[test]
+fn many_changes_by_another_program_are_repaired_although_listings_are_interrupted() {
+    let node = Node::new(&Calls::default());
+    let tables = Tables::of(&node);
+    let interrupted = Arc::clone(&tables.interrupted);
+    let mut process = process(node, tables);
+    process.sync();
+    assert_eq!(served(&process), [true, true]);
+    let table = table(&process);
+    let elements = process.node.elements(Family::Ipv4, "frontends");
+    let elements = elements.iter().map(Element::key_only);
+    let deletion = ItemKey::Elements(Elements::new(table.set("frontends"), elements));
+    process
+        .node
+        .tables
+        .0
+        .lock()
+        .apply(&[Operation::delete(deletion)])
+        .unwrap();
+    assert_eq!(served(&process), [false, false]);
+    *interrupted.lock().unwrap() = true;
+    let key = config().watched().unwrap().key;
+    let many = Changed::Elements(Family::Ipv4, table.name.clone());
+    process.proxier.recheck([key(many).unwrap()]);
+    process.sync();
+    assert_eq!(served(&process), [true, true]);
+}
+
+#[test]
 fn the_elements_of_a_table_are_read_once_although_others_change_the_ruleset_all_the_time() {
     let (first, _) = serving();
     let mut tables = Tables::of(&first.node);
@@ -296,7 +334,7 @@ fn the_elements_of_a_table_are_read_once_although_others_change_the_ruleset_all_
     let mut second = process(first.node.clone(), tables);
     let synced = second.sync();
     assert!(synced.plan.is_empty(), "{}", synced.plan);
-    // 17 sets in each family, without that of clients; that of the numbers of service ports is read before all others too.
-    assert_eq!(*listed.lock().unwrap(), 2 * (17 + 1));
+    // 18 sets in each family, without that of clients; that of the numbers of service ports is read before all others too.
+    assert_eq!(*listed.lock().unwrap(), 2 * (18 + 1));
     assert_eq!(served(&second), [true, true]);
 }

@@ -39,6 +39,8 @@ struct Store {
     token: String,
     /// The path whose watches at a version are refused, and the status.
     refused: Option<(String, u16)>,
+    /// The same for lists.
+    refused_lists: Option<(String, u16)>,
     requests: Vec<String>,
     /// The events that clients wrote.
     node_events: Vec<Value>,
@@ -151,6 +153,11 @@ impl ApiServer {
         self.shared.store().refused = code.map(|code| (path.to_owned(), code));
     }
 
+    /// Refuses lists of a path that are not streamed with this status; with `None` no longer.
+    pub(crate) fn refuse_lists(&self, path: &str, code: Option<u16>) {
+        self.shared.store().refused_lists = code.map(|code| (path.to_owned(), code));
+    }
+
     /// Removes and returns the requests: method, path, query.
     pub(crate) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.store().requests)
@@ -257,6 +264,9 @@ impl Shared {
 
     fn list(&self, stream: TcpStream, path: &str, query: &BTreeMap<String, String>) -> Option<()> {
         let store = self.store();
+        if let Some((_, code)) = store.refused_lists.as_ref().filter(|(of, _)| of == path) {
+            return refuse(stream, *code, "", "a message");
+        }
         let limit: usize = query
             .get("limit")
             .map_or(usize::MAX, |limit| limit.parse().unwrap());
@@ -418,6 +428,7 @@ fn path_of(object: &Value) -> String {
         "Service" => "/api/v1/services",
         "EndpointSlice" => "/apis/discovery.k8s.io/v1/endpointslices",
         "Node" => "/api/v1/nodes",
+        "ServiceCIDR" => "/apis/networking.k8s.io/v1/servicecidrs",
         other => panic!("{other}"),
     }
     .to_owned()
@@ -428,6 +439,7 @@ fn kind_of(path: &str) -> &'static str {
         "/api/v1/services" => "Service",
         "/apis/discovery.k8s.io/v1/endpointslices" => "EndpointSlice",
         "/api/v1/nodes" => "Node",
+        "/apis/networking.k8s.io/v1/servicecidrs" => "ServiceCIDR",
         other => panic!("{other}"),
     }
 }

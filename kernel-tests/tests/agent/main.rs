@@ -27,6 +27,7 @@ mod mode_round_trip;
 mod object_fields;
 mod pages;
 mod privileges;
+mod service_cidrs;
 mod service_manager;
 mod shared_addresses;
 mod start;

@@ -6,8 +6,10 @@ use kernlink_kernel_tests::expectations::{NO_PORTS, assert_refused, assert_silen
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::traffic::{Protocol, ask_many};
-use kernlink_kernel_tests::{requires, wait};
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
+use kernlink_kernel_tests::{requires, tools, wait};
+use kernlink_proxier::nftables_mode::{Key, Proxier};
+use kernlink_services::Family;
 use socket2::{Domain, Socket, Type};
 
 use crate::support::{change, config, on_network, proxier, proxier_with, sync};
@@ -108,6 +110,105 @@ fn an_address_for_cluster_ips_that_no_service_has_is_dropped_if_the_networks_are
         for (_, protocol, target) in targets(cluster_ips(7)) {
             ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod1"], 0);
         }
+    });
+}
+
+/// Serves cluster IPs that no Service has in the second pod, where packets to them arrive if nothing refuses them.
+fn serve_unused(network: &Network, addresses: [IpAddr; 2]) -> Vec<Server> {
+    let pod = &network.pods[1];
+    let vias: [IpAddr; 2] = [Network::pod_ipv4(1).into(), Network::pod_ipv6(1).into()];
+    for (address, via) in addresses.into_iter().zip(vias) {
+        tools::ip(&["route", "add", &address.to_string(), "via", &via.to_string()]);
+        let mut add = vec!["address".to_owned(), "add".to_owned(), address.to_string()];
+        add.extend(["dev", "lo"].map(str::to_owned));
+        if address.is_ipv6() {
+            add.push("nodad".to_owned());
+        }
+        pod.run(|| tools::ip(&add.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+    let start = |(_, protocol, target)| Server::start(pod, "unused", protocol, target);
+    targets(addresses).map(start).collect()
+}
+
+#[test]
+fn other_networks_of_cluster_ips_take_effect_by_elements_only_and_connections_last() {
+    requires!(Feature::Conntrack);
+    on_network(2, |network| {
+        let _servers = serve_unused(network, cluster_ips(7));
+        let manifests =
+            service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        let mut proxier = proxier(&manifests);
+        sync(&mut proxier);
+        let clients = [&network.client, &network.pods[0], &network.node];
+        let assert_forwarded = || {
+            for (_, protocol, target) in targets(cluster_ips(7)) {
+                for from in clients {
+                    assert_eq!(ask_many(from, protocol, target, 2).of("unused"), 2, "{target}");
+                }
+            }
+        };
+        assert_forwarded();
+        let mut lasting: Vec<Connection> = [cluster_ips(1), cluster_ips(7)]
+            .into_iter()
+            .flat_map(targets)
+            .map(|(_, protocol, target)| Connection::open(&network.client, protocol, target).unwrap())
+            .collect();
+        lasting
+            .iter_mut()
+            .for_each(|connection| _ = connection.ask().unwrap());
+        let set = |proxier: &mut Proxier, networks: &[&str]| {
+            let mut config = config();
+            config.service_cidrs = networks.iter().map(|net| net.parse().unwrap()).collect();
+            proxier.set_config(&config).unwrap();
+            let synced = sync(proxier);
+            let keys = synced.plan.steps().map(|(_, step)| step.key.clone());
+            assert_eq!(
+                keys.collect::<Vec<Key>>(),
+                Family::ALL.map(Key::ServiceCidrs),
+                "{}",
+                synced.plan
+            );
+        };
+        // The second one begins as the first one, as the third one as the second one.
+        for networks in [
+            ["10.96.0.0/16", "fd00:10:96::/112"],
+            ["10.96.0.0/12", "fd00:10:96::/108"],
+            ["10.96.0.0/24", "fd00:10:96::/120"],
+        ] {
+            set(&mut proxier, &networks);
+            for (family, net) in ["ip", "ip6"].into_iter().zip(networks) {
+                let listed = tools::must("nft", &["list", "set", family, "kernlink", "service-cidrs"]);
+                assert!(listed.contains(&format!("{{ {net} }}")), "{listed}");
+            }
+            for (_, protocol, target) in targets(cluster_ips(7)) {
+                for from in clients {
+                    assert_silent(from, protocol, target);
+                }
+            }
+            for (_, protocol, target) in targets(cluster_ips(1)) {
+                ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+            }
+            lasting
+                .iter_mut()
+                .for_each(|connection| _ = connection.ask().unwrap());
+        }
+        // Next to each other, and one in another one.
+        let many = [
+            "10.95.0.0/16",
+            "10.96.0.0/16",
+            "10.96.0.0/24",
+            "fd00:10:96::/112",
+            "fd00:10:97::/112",
+        ];
+        set(&mut proxier, &many);
+        for (_, protocol, target) in targets(cluster_ips(7)) {
+            assert_silent(&network.client, protocol, target);
+        }
+        set(&mut proxier, &[]);
+        assert_forwarded();
+        lasting
+            .iter_mut()
+            .for_each(|connection| _ = connection.ask().unwrap());
     });
 }
 

@@ -161,6 +161,22 @@ impl Connection {
         self.send(Request::get(path), Body::empty(), limit).await
     }
 
+    /// Sends a GET request as [`get`](Self::get), of which the answer is in JSON.
+    pub(super) async fn get_json(&self, path: &str, limit: Duration) -> Result<Response<Body>, Failure> {
+        let request = Request::get(path).header(ACCEPT, format::JSON);
+        self.send(request, Body::empty(), limit).await
+    }
+
+    /// Sends a GET request, and reads the answer, which is in JSON and may be compressed.
+    pub(super) async fn read_json(&self, path: &str) -> Result<Vec<u8>, Failure> {
+        let mut request = Request::get(path).header(ACCEPT, format::JSON);
+        if self.client().await?.accepts_compression {
+            request = request.header(ACCEPT_ENCODING, encoding::ACCEPTED);
+        }
+        let answer = self.send(request, Body::empty(), self.limits.answer).await?;
+        Ok(self.read_body(answer).await?.1)
+    }
+
     /// Sends a POST request with an object.
     pub(super) async fn post(&self, path: &str, object: String) -> Result<(), Failure> {
         let request = Request::post(path).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -179,8 +195,15 @@ impl Connection {
         let Numbered {
             client, number, host, ..
         } = self.client().await?;
+        let is_any = request
+            .headers_ref()
+            .is_none_or(|headers| !headers.contains_key(ACCEPT));
+        let request = if is_any {
+            request.header(ACCEPT, format::ACCEPTED)
+        } else {
+            request
+        };
         let request = request
-            .header(ACCEPT, format::ACCEPTED)
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
             .body(body)
             .map_err(|error| Failure::Invalid(describe_chain(&error)))?;

@@ -14,6 +14,9 @@ use super::lines::Lines;
 pub(super) const ACCEPTED: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf,application/json");
 
+/// JSON only.
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 /// The format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {

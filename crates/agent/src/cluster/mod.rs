@@ -16,6 +16,7 @@
 //!   server are read again for each attempt after a failed one, and for the next request after one of their files changed.
 //! - An invalid object stays as it was before; it is reported, and does not affect the others. Of an object with an invalid part, such as an
 //!   endpoint, or an unknown value, the rest is used.
+//! - ServiceCIDR objects are read where the mode uses them. Nothing else depends on whether they can be read.
 //! - Events about the Node are written to the server; nothing else is.
 //! - Nothing is [`Synced`](kernlink_services::ObjectChange::Synced) before its first full list. Nodes are not synced before the Node of this
 //!   node has an address, or 30 seconds have passed, as in kube-proxy.
@@ -40,6 +41,7 @@ mod read;
 mod reflector;
 mod refusals;
 mod resource;
+mod service_cidrs;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -50,6 +52,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ipnet::IpNet;
 use kernlink_services::{Change, Kind};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -61,9 +64,10 @@ use self::connection::Connection;
 use self::node_events::Writer;
 pub use self::node_events::{NodeEvent, NodeEvents};
 use self::node_gate::NodeGate;
-pub use self::read::read;
+pub use self::read::{Objects, read};
 use self::reflector::Reflector;
 use self::resource::Resource;
+use self::service_cidrs::ServiceCidrs;
 pub use self::traffic::Traffic;
 use self::transport::Limits;
 
@@ -78,6 +82,8 @@ pub struct Options {
     pub service_proxy_name: Option<String>,
     /// Whether all Nodes are read, not only that of this node: their addresses are not served as external IPs then.
     pub has_all_nodes: bool,
+    /// Whether ServiceCIDR objects are read too.
+    pub has_service_cidrs: bool,
     /// Whether the Node must have an address before the Nodes are synced. False if the addresses are configured.
     pub needs_address: bool,
     /// Whether the Node must have a pod network before the Nodes are synced.
@@ -104,6 +110,10 @@ pub enum Update {
     },
     /// A kind that could not be read is read again.
     Recovered(Kind),
+    /// The networks of all ServiceCIDR objects, each once; none if the server does not have or does not permit them.
+    ServiceCidrs(Vec<IpNet>),
+    /// ServiceCIDR objects cannot be read, and why; what is known stays. `None`: they are read again.
+    ServiceCidrsFailed(Option<String>),
     /// The thread ended because of a defect.
     Ended,
     /// The Nodes are not synced yet, or are synced although the Node of this node is not as it should be.
@@ -162,10 +172,16 @@ impl Cluster {
         let reflectors = resources.map(|(resource, gate)| {
             Reflector::new(resource, gate, Arc::clone(&connection), Arc::clone(&on_update))
         });
+        let service_cidrs = options
+            .has_service_cidrs
+            .then(|| ServiceCidrs::new(connection, Arc::clone(&on_update)));
         let thread = AwaitedThread::spawn("kernlink-cluster", STOP_LIMIT, move || {
             let mut tasks = JoinSet::new();
             for reflector in reflectors {
                 tasks.spawn_on(reflector.run(), runtime.handle());
+            }
+            if let Some(service_cidrs) = service_cidrs {
+                tasks.spawn_on(service_cidrs.run(), runtime.handle());
             }
             tasks.spawn_on(writer.run(), runtime.handle());
             let is_defect = runtime.block_on(async {

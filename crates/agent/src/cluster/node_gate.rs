@@ -98,6 +98,7 @@ mod tests {
             node_name: "n".into(),
             service_proxy_name: None,
             has_all_nodes: false,
+            has_service_cidrs: false,
             needs_address,
             needs_pod_cidr,
         })

@@ -1,10 +1,24 @@
 //! The present objects, for programs that do not follow changes.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
+use ipnet::IpNet;
 use kernlink_services::{Change, Kind};
 
 use super::{Cluster, Options, Traffic, Update};
+
+/// How long the networks of cluster IPs are awaited after all other objects are known.
+const SERVICE_CIDRS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The present objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// The objects of all kinds that the proxier receives.
+    pub changes: Vec<Change>,
+    /// The networks of the ServiceCIDR objects; none if they are not read.
+    pub service_cidrs: Vec<IpNet>,
+}
 
 /// Reads the full list of each kind. Texts about invalid objects are passed to `on_problem`, reasons why a list cannot be read to
 /// `on_failure`: it is tried again unless this returns an error.
@@ -15,7 +29,7 @@ pub fn read(
     options: &Options,
     mut on_problem: impl FnMut(String),
     mut on_failure: impl FnMut(String) -> Result<(), String>,
-) -> Result<Vec<Change>, String> {
+) -> Result<Objects, String> {
     let (sender, updates) = mpsc::channel();
     let traffic = Traffic::new().map_err(|error| error.to_string())?;
     let cluster = Cluster::start(options, &traffic, move |update| {
@@ -23,24 +37,44 @@ pub fn read(
         let _ = sender.send(update);
     });
     let _cluster = cluster.map_err(|error| error.to_string())?;
-    let mut changes = Vec::new();
+    let mut objects = Objects::default();
+    let mut has_service_cidrs = !options.has_service_cidrs;
     let mut missing = vec![Kind::Service, Kind::EndpointSlice, Kind::Node];
-    while !missing.is_empty() {
-        match updates.recv() {
-            Ok(Update::Changes(received)) => {
+    while !missing.is_empty() || !has_service_cidrs {
+        let update = if missing.is_empty() {
+            // Only the networks of cluster IPs are missing.
+            match updates.recv_timeout(SERVICE_CIDRS_TIMEOUT) {
+                Err(RecvTimeoutError::Timeout) => {
+                    on_problem("ServiceCIDR: the server does not answer".to_owned());
+                    break;
+                }
+                update => update.ok(),
+            }
+        } else {
+            updates.recv().ok()
+        };
+        match update {
+            Some(Update::Changes(received)) => {
                 for change in received {
                     missing.retain(|kind| change != Change::synced(*kind));
-                    changes.push(change);
+                    objects.changes.push(change);
                 }
             }
-            Ok(Update::Invalid(problems) | Update::Ignored(problems)) => {
+            Some(Update::Invalid(problems) | Update::Ignored(problems)) => {
                 problems.into_iter().for_each(&mut on_problem);
             }
-            Ok(Update::Node(problem)) => on_problem(problem),
-            Ok(Update::Failed { kind, problem, .. }) => on_failure(format!("{kind}: {problem}"))?,
-            Ok(Update::Recovered(_)) => {}
-            Ok(Update::Ended) | Err(_) => return Err("the thread that reads the API server ended".to_owned()),
+            Some(Update::Node(problem)) => on_problem(problem),
+            Some(Update::Failed { kind, problem, .. }) => on_failure(format!("{kind}: {problem}"))?,
+            Some(Update::ServiceCidrs(networks)) => {
+                objects.service_cidrs = networks;
+                has_service_cidrs = true;
+            }
+            Some(Update::ServiceCidrsFailed(problem)) => {
+                on_problem(format!("ServiceCIDR: {}", problem.unwrap_or_default()));
+            }
+            Some(Update::Recovered(_)) => {}
+            Some(Update::Ended) | None => return Err("the thread that reads the API server ended".to_owned()),
         }
     }
-    Ok(changes)
+    Ok(objects)
 }

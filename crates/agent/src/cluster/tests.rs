@@ -24,6 +24,7 @@ fn options(address: SocketAddr) -> Options {
         node_name: "node-a".into(),
         service_proxy_name: None,
         has_all_nodes: false,
+        has_service_cidrs: false,
         needs_address: false,
         needs_pod_cidr: false,
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
 use kernlink_proxier::{DataPath, Intervals, InvalidConfig, iptables_mode, ipvs_mode, nftables_mode};
 use kernlink_services::Event;
@@ -88,6 +89,11 @@ impl Config {
     /// The node, and which of the Services it serves, to be changed.
     pub fn services_mut(&mut self) -> &mut kernlink_services::Config {
         in_mode!(self, |M, settings| M::services_mut(settings))
+    }
+
+    /// The networks that cluster IPs are allocated from, to be changed. `None`: the mode does not use them.
+    pub fn service_cidrs_mut(&mut self) -> Option<&mut Vec<IpNet>> {
+        in_mode!(self, |M, settings| M::service_cidrs_mut(settings))
     }
 
     /// The configuration of IPVS mode for the removal of what it left. If another mode is configured: kube-proxy's defaults, with the

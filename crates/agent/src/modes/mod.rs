@@ -32,7 +32,7 @@ pub use self::listing::{Desired, Listings};
 pub use self::mode::{Mode, UnknownMode};
 pub use self::objects::Find;
 pub(crate) use self::query::AnyProxier;
-pub(crate) use self::running::{AnyRunner, AnyStatus, no_status};
+pub(crate) use self::running::{AnyRunner, AnyStatus, no_status, set_config};
 pub use self::served::{OpenError, Opened, Served};
 pub use self::settings::{AfterIpvs, IptablesConfig, NftablesConfig, UserspaceConfig};
 

@@ -74,6 +74,16 @@ impl<M: Served> AnyRunner for Runner<M> {
     }
 }
 
+/// Replaces the configuration of a runner, which is of the mode of this one.
+pub(crate) fn set_config(runner: &dyn AnyRunner, config: &Config) {
+    in_mode!(config, |M, settings| {
+        let runner = runner.as_any().downcast_ref::<Runner<M>>();
+        if let Some(runner) = runner {
+            runner.set_config(M::of_settings(settings).clone());
+        }
+    });
+}
+
 /// The status of any mode.
 pub(crate) trait AnyStatus {
     fn health(&self, sync_period: Duration) -> Health;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ipnet::IpNet;
 use kernlink_base::ErrorChain;
 use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting};
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
@@ -26,13 +27,18 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     /// The mode.
     const MODE: Mode;
     /// What [`Config`](super::Config) has of the mode.
-    type Settings;
+    type Settings: Clone;
 
     /// The configuration of the data path.
     fn of_settings(settings: &Self::Settings) -> &Self::Config;
 
     /// The node, and which of the Services it serves, to be changed.
     fn services_mut(settings: &mut Self::Settings) -> &mut kernlink_services::Config;
+
+    /// The networks that cluster IPs are allocated from, to be changed. Default: the mode does not use them.
+    fn service_cidrs_mut(_settings: &mut Self::Settings) -> Option<&mut Vec<IpNet>> {
+        None
+    }
 
     /// The intervals of the schedule.
     fn schedule(settings: &Self::Settings) -> Intervals;
@@ -218,6 +224,10 @@ impl Served for NftablesMode {
 
     fn services_mut(settings: &mut NftablesConfig) -> &mut kernlink_services::Config {
         &mut settings.config.services
+    }
+
+    fn service_cidrs_mut(settings: &mut NftablesConfig) -> Option<&mut Vec<IpNet>> {
+        Some(&mut settings.config.service_cidrs)
     }
 
     fn schedule(settings: &NftablesConfig) -> Intervals {

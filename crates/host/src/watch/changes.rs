@@ -1,6 +1,6 @@
 //! What events of the kernel require: a pure state machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use super::notification::RulesNotification;
 use super::pace::Pace;
 use super::{Changed, ChangedElement, RulesSource, WatchEvent, WatchOptions, WatchedTable};
 
-/// How many full listings and readings of tables may follow each other, and how often more of them follow.
+/// How many full listings, readings of tables and readings of changed elements may follow each other, and how often more of them follow.
 const BURST: u32 = 10;
 const REFILL: Duration = Duration::from_secs(10);
 
-/// How many changed elements of a family are read one by one. After more of them, all are read.
+/// How many changed elements of a table are read one by one. After more of them, all are read.
 const MOST_ELEMENTS: usize = 1_000;
 
 /// Turns events into objects to read again. Own changes cause events too: the objects are then found as recorded.
@@ -51,8 +51,8 @@ struct WatchedFamily {
     /// Whether the current transaction changed a relevant chain.
     is_changed: bool,
     pace: Pace,
-    /// The elements that other programs changed.
-    elements: ChangedElements,
+    /// The elements that other programs changed, by table.
+    elements: BTreeMap<Box<str>, ChangedElements>,
     elements_pace: Pace,
     /// When they are read without an event.
     check: Option<Instant>,
@@ -80,10 +80,10 @@ impl ChangedElements {
         }
     }
 
-    fn take(&mut self, family: Family) -> Vec<Changed> {
-        match std::mem::take(self) {
+    fn keys(self, family: Family, table: Box<str>) -> Vec<Changed> {
+        match self {
             ChangedElements::These(elements) => elements.into_iter().map(Changed::Element).collect(),
-            ChangedElements::Many => vec![Changed::Elements(family)],
+            ChangedElements::Many => vec![Changed::Elements(family, table)],
         }
     }
 }
@@ -97,8 +97,8 @@ impl Changes {
             source: *source,
             is_changed: false,
             pace: paced(),
-            elements: ChangedElements::default(),
-            elements_pace: unlimited(),
+            elements: BTreeMap::new(),
+            elements_pace: paced(),
             check: None,
         });
         Self {
@@ -221,10 +221,9 @@ impl Changes {
         let is_watched =
             |rules: &&mut WatchedFamily| rules.source == RulesSource::Events && Some(rules.family) == changed;
         for rules in self.rules.iter_mut().filter(is_watched) {
+            let elements = rules.elements.entry(change.table.clone()).or_default();
             for key in &change.keys {
-                rules
-                    .elements
-                    .add(ChangedElement::new(rules.family, &change.set, key));
+                elements.add(ChangedElement::new(rules.family, &change.table, &change.set, key));
             }
             rules.elements_pace.request(now);
         }
@@ -269,7 +268,9 @@ impl Changes {
                 keys.push(Changed::Rules(rules.family));
             }
             if rules.elements_pace.take(now) {
-                keys.extend(rules.elements.take(rules.family));
+                let family = rules.family;
+                let changed = std::mem::take(&mut rules.elements).into_iter();
+                keys.extend(changed.flat_map(|(table, elements)| elements.keys(family, table)));
             }
         }
         if !keys.is_empty() {

@@ -118,8 +118,8 @@ pub enum Changed {
     Rules(Family),
     /// An element of a watched table was added, changed or deleted.
     Element(ChangedElement),
-    /// Many elements of the watched tables of a family were.
-    Elements(Family),
+    /// Many elements of a watched table were: the family and the name of the table.
+    Elements(Family, Box<str>),
 }
 
 /// An element of a set or map that another program added, changed or deleted.
@@ -128,6 +128,8 @@ pub enum Changed {
 pub struct ChangedElement {
     /// The family of the table.
     pub family: Family,
+    /// The name of the table.
+    pub table: Box<str>,
     /// The set or map.
     pub set: Box<str>,
     /// The bytes of its key.
@@ -135,11 +137,12 @@ pub struct ChangedElement {
 }
 
 impl ChangedElement {
-    /// The element of a set or map with this key.
+    /// The element of a set or map of a table with this key.
     #[must_use]
-    pub fn new(family: Family, set: &str, key: &[u8]) -> Self {
+    pub fn new(family: Family, table: &str, set: &str, key: &[u8]) -> Self {
         Self {
             family,
+            table: table.into(),
             set: set.into(),
             key: key.into(),
         }

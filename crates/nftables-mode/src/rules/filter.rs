@@ -1,6 +1,6 @@
 //! The chains that refuse packets: by source, for want of endpoints, and to cluster IPs.
 
-use kernlink_nftables::{Bitwise, Compare, CompareOperator, Immediate, Register, Value, Verdict};
+use kernlink_nftables::{Bitwise, Immediate, Register, Value, Verdict};
 
 use super::CHECK_CLUSTER_IPS;
 use super::builder::Builder;
@@ -60,16 +60,11 @@ impl Builder<'_> {
             self.reject(),
         ];
         self.rule(CHECK_CLUSTER_IPS, rule);
-        for net in self.parameters.service_cidrs.clone() {
-            let mut rule = vec![self.destination(0)];
-            let address = Value::from(net.trunc().addr());
-            if net.prefix_len() < net.max_prefix_len() {
-                let zero = Value::new(&vec![0; address.len()]);
-                rule.push(Bitwise::mask_xor(Register::data(0), net.netmask().into(), zero).into());
-            }
-            rule.push(Compare::new(Register::data(0), CompareOperator::Equal, address).into());
-            rule.push(Self::verdict(Verdict::Drop));
-            self.rule(CHECK_CLUSTER_IPS, rule);
-        }
+        let rule = vec![
+            self.destination(0),
+            Self::lookup(SetName::ServiceCidrs, 0),
+            Self::verdict(Verdict::Drop),
+        ];
+        self.rule(CHECK_CLUSTER_IPS, rule);
     }
 }

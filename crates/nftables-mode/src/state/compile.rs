@@ -91,7 +91,7 @@ impl State {
                 code: TOO_MANY_ENDPOINTS,
                 text,
             };
-            self.events.add([Event::service(now.service.clone(), reason)]);
+            self.events.push(Event::service(now.service.clone(), reason));
         }
         if let Some(now) = now.as_ref().filter(|now| now.has_affinity_mask)
             && before.as_deref().is_none_or(|before| !before.has_affinity_mask)
@@ -100,7 +100,7 @@ impl State {
                 option: AFFINITY_MASK.to_owned(),
                 why: "in nftables mode each address has an endpoint of its own".to_owned(),
             };
-            self.events.add([Event::service(now.service.clone(), reason)]);
+            self.events.push(Event::service(now.service.clone(), reason));
         }
         if now.as_ref().is_none_or(|now| !now.is_limited) {
             self.limited.remove(&id);
@@ -288,6 +288,7 @@ impl FamilyState {
             }
         }
         let is_doubtful = std::mem::take(&mut self.is_table_doubtful);
+        self.is_table_changed |= is_doubtful && self.table.is_some();
         let is_outdated =
             |table: &CurrentTable| !self.is_served || is_doubtful || table.parameters != *parameters;
         if let Some(table) = self.table.take_if(|table| is_outdated(table)) {

@@ -11,6 +11,7 @@ use kernlink_services::{Family, FrontendKey, NameMap, NameSet, ObjectName, Servi
 use crate::item::{ElementKey, Endpoint, Item, Owner, Shared, read_frontend, read_index};
 use crate::key::Key;
 use crate::layout::{SetName, Slot};
+use crate::networks::Interval;
 use crate::operation::{FrontendChange, Observed, Write};
 use crate::port::{PortSpec, Written};
 use crate::rules::Parameters;
@@ -37,6 +38,8 @@ pub(crate) struct FamilyState {
     /// Whether the tables were read since the last comparison.
     pub(crate) has_found: bool,
     pub(crate) is_table_dirty: bool,
+    /// Whether another program changed elements, and it is not known which, until the elements were read.
+    pub(crate) are_elements_doubtful: bool,
     /// Whether another program changed so many elements that the table is to be made again.
     pub(crate) is_table_doubtful: bool,
     /// Whether the last reading found another table than the recorded one.
@@ -57,6 +60,12 @@ pub(crate) struct FamilyState {
     pub(super) observed_shared: HashSet<Shared, RandomState>,
     /// Those that are in the kernel and that no Service has: the last one that had it.
     pub(super) withdrawn_shared: BTreeMap<Shared, Option<ObjectName>>,
+    /// The networks that cluster IPs are allocated from: those that are desired, and those in the kernel.
+    pub(super) networks: BTreeSet<Interval>,
+    pub(super) observed_networks: BTreeSet<Interval>,
+    pub(crate) are_networks_dirty: bool,
+    /// Whether a listing or a recheck found others than the recorded ones.
+    pub(crate) are_networks_changed: bool,
     /// The Services to compare.
     pub(crate) dirty: NameSet,
     pub(crate) is_all_dirty: bool,
@@ -129,6 +138,7 @@ impl FamilyState {
             found: Vec::new(),
             has_found: false,
             is_table_dirty: true,
+            are_elements_doubtful: false,
             is_table_doubtful: false,
             is_table_changed: false,
             needs_listing: false,
@@ -139,6 +149,10 @@ impl FamilyState {
             shared: HashMap::default(),
             observed_shared: HashSet::default(),
             withdrawn_shared: BTreeMap::new(),
+            networks: BTreeSet::new(),
+            observed_networks: BTreeSet::new(),
+            are_networks_dirty: false,
+            are_networks_changed: false,
             dirty: NameSet::default(),
             is_all_dirty: true,
             dirty_leftovers: BTreeSet::new(),
@@ -156,6 +170,8 @@ impl FamilyState {
     pub(crate) fn clear_dirty(&mut self) {
         self.is_all_dirty = false;
         self.is_shared_dirty = false;
+        self.are_networks_dirty = false;
+        self.are_networks_changed = false;
         self.is_table_dirty = false;
         self.is_table_changed = false;
         self.dirty_leftovers.clear();
@@ -177,6 +193,7 @@ impl FamilyState {
     pub(crate) fn set_element_dirty(&mut self, element: &ElementKey) {
         match element.owner(self.family) {
             Some(Owner::Frontend(key)) => self.set_frontend_dirty(&key),
+            Some(Owner::ServiceCidrs) => self.are_networks_dirty = true,
             Some(Owner::Shared(_)) | None => self.is_shared_dirty = true,
         }
     }
@@ -189,6 +206,7 @@ impl FamilyState {
                 None => Key::Frontend(key),
             },
             Owner::Shared(element) => Key::Shared(self.family, element),
+            Owner::ServiceCidrs => Key::ServiceCidrs(self.family),
         })
     }
 
@@ -208,6 +226,11 @@ impl FamilyState {
     pub(crate) fn recorded_items(&self, key: &FrontendKey) -> Vec<Item> {
         let observed = self.entries.get(key).and_then(|entry| entry.observed.as_ref());
         observed.map_or_else(Vec::new, |observed| observed.items(key))
+    }
+
+    /// Whether elements are written to a table.
+    pub(crate) fn uses(&self, slot: Slot) -> bool {
+        self.table.as_ref().is_some_and(|table| table.slot == slot)
     }
 
     /// The Services that have ports.
@@ -238,6 +261,8 @@ impl FamilyState {
         self.withdrawn = NameMap::default();
         self.observed_shared = HashSet::default();
         self.withdrawn_shared.clear();
+        self.observed_networks.clear();
+        self.are_elements_doubtful = false;
         self.failed = HashMap::default();
         self.has_raw = false;
         self.is_all_dirty = true;
@@ -279,6 +304,8 @@ impl FamilyState {
         self.entries
             .retain(|_, entry| entry.desired.is_some() || entry.observed.is_some());
         self.observed_shared = read.shared;
+        let has_others = self.observe_networks(Interval::read(read.networks));
+        self.are_networks_changed |= has_others && !is_first;
         self.complete_observed();
         if !is_first {
             self.changed.extend(changed);
@@ -371,6 +398,32 @@ impl FamilyState {
         }
     }
 
+    /// Sets the networks that cluster IPs are allocated from.
+    pub(crate) fn set_networks(&mut self, networks: BTreeSet<Interval>) {
+        if networks != self.networks {
+            self.networks = networks;
+            self.are_networks_dirty = true;
+        }
+    }
+
+    /// Records the networks as they were read. Returns whether others were recorded.
+    pub(crate) fn observe_networks(&mut self, networks: BTreeSet<Interval>) -> bool {
+        let is_changed = networks != self.observed_networks;
+        self.observed_networks = networks;
+        is_changed
+    }
+
+    /// The write that the networks of cluster IPs need; `None` if they need none.
+    pub(crate) fn write_networks(&self, slot: Slot) -> Option<Write> {
+        let (desired, observed) = (&self.networks, &self.observed_networks);
+        let write = Write {
+            added_networks: desired.difference(observed).cloned().collect(),
+            deleted_networks: observed.difference(desired).cloned().collect(),
+            ..Write::new(Key::ServiceCidrs(self.family), self.family, slot)
+        };
+        (desired != observed).then_some(write)
+    }
+
     /// Recognises what was read as what is desired, apart from the indices of endpoints.
     pub(crate) fn adopt(&mut self) {
         if !std::mem::take(&mut self.has_raw) {
@@ -461,12 +514,10 @@ impl FamilyState {
             return None;
         }
         let write = Write {
-            key: Key::Service(self.family, name.clone()),
-            family: self.family,
-            slot,
             frontends,
             added,
             deleted,
+            ..Write::new(Key::Service(self.family, name.clone()), self.family, slot)
         };
         (!write.is_empty()).then_some(write)
     }
@@ -523,17 +574,14 @@ impl FamilyState {
     /// The write that removes a frontend that no Service has, and that this process did not write.
     pub(crate) fn write_leftover(&self, key: &FrontendKey, slot: Slot) -> Option<Write> {
         let from = self.entries.get(key)?.observed.clone()?;
+        let change = FrontendChange {
+            key: *key,
+            from: Some(from),
+            to: None,
+        };
         Some(Write {
-            key: Key::Frontend(*key),
-            family: self.family,
-            slot,
-            frontends: vec![FrontendChange {
-                key: *key,
-                from: Some(from),
-                to: None,
-            }],
-            added: Vec::new(),
-            deleted: Vec::new(),
+            frontends: vec![change],
+            ..Write::new(Key::Frontend(*key), self.family, slot)
         })
     }
 
@@ -576,6 +624,11 @@ impl FamilyState {
         for element in &write.deleted {
             self.observe_shared(*element, false);
         }
+        for interval in &write.deleted_networks {
+            self.observed_networks.remove(interval);
+        }
+        self.observed_networks
+            .extend(write.added_networks.iter().cloned());
     }
 
     pub(crate) fn record_failure(&mut self, write: &Arc<Write>, now: Option<Instant>) {
@@ -701,6 +754,8 @@ impl Candidates {
 pub(crate) struct ReadElements {
     pub(crate) frontends: HashMap<FrontendKey, Vec<Item>, RandomState>,
     pub(crate) shared: HashSet<Shared, RandomState>,
+    /// The elements of the networks of cluster IPs.
+    pub(crate) networks: Vec<Item>,
     /// The numbers of service ports with session affinity.
     pub(crate) pools: HashMap<FrontendKey, u32, RandomState>,
     /// Whether there are elements that this crate never adds.
@@ -709,7 +764,9 @@ pub(crate) struct ReadElements {
 
 impl ReadElements {
     pub(crate) fn add(&mut self, family: Family, item: Item) {
-        if item.set.is_of_frontends() {
+        if item.set == SetName::ServiceCidrs {
+            self.networks.push(item);
+        } else if item.set.is_of_frontends() {
             match read_frontend(family, &item.key) {
                 Some((key, _)) => self.frontends.entry(key).or_default().push(item),
                 None => self.has_others = true,

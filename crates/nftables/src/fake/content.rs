@@ -109,8 +109,10 @@ impl StoredElements {
             return exact;
         }
         let before = self.elements.range(..(key.clone(), 0, None));
-        let last = before.rev().find(|((key, ..), _)| !key.is_empty());
-        last.map(|(_, stored)| stored)
+        let ((last, ..), stored) = before.rev().find(|((key, ..), _)| !key.is_empty())?;
+        // Where a range ends, another one may begin.
+        let first = self.elements.get(&(last.clone(), 0, None));
+        Some(first.unwrap_or(stored))
             .filter(|stored| !stored.element.flags.contains(ElementFlags::INTERVAL_END))
             .filter(|_| {
                 !self

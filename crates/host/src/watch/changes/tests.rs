@@ -313,6 +313,7 @@ fn elements(family: u8, table: &str, numbers: std::ops::Range<u32>) -> RulesEven
 fn element(family: Family, number: u32) -> Changed {
     Changed::Element(ChangedElement {
         family,
+        table: "own".into(),
         set: "endpoints".into(),
         key: number.to_be_bytes().into(),
     })
@@ -347,7 +348,10 @@ fn changed_elements_are_read_one_by_one_and_many_as_a_whole() {
             .iter()
             .map(|part| elements(2, "own", part.clone()))
             .collect();
-        assert_eq!(after_elements(&many), recheck([Changed::Elements(Family::Ipv4)]));
+        assert_eq!(
+            after_elements(&many),
+            recheck([Changed::Elements(Family::Ipv4, "own".into())])
+        );
     }
     let at_the_limit = after_elements(&[elements(2, "own", 0..1_000)]);
     assert_eq!(
@@ -356,6 +360,54 @@ fn changed_elements_are_read_one_by_one_and_many_as_a_whole() {
             element(Family::Ipv4, number as u32)
         }))
     );
+}
+
+#[test]
+fn elements_of_two_tables_are_not_mistaken_for_each_other() {
+    let tables = ["own", "second"].map(|name| WatchedTable::new(name).with_elements());
+    let options = WatchOptions::new([(Family::Ipv4, RulesSource::Events)]);
+    let mut changes = Changes::new(None, tables.into(), &options);
+    let now = Instant::now();
+    changes.set_rules_events(true, now);
+    for event in [
+        elements(2, "own", 7..8),
+        elements(2, "second", 0..1_001),
+        generation(),
+    ] {
+        changes.on_rules_event(&event, now);
+    }
+    let many = Changed::Elements(Family::Ipv4, "second".into());
+    let expected = recheck([element(Family::Ipv4, 7), many]);
+    assert_eq!(settled(&mut changes, now), expected);
+}
+
+#[test]
+fn elements_that_another_program_changes_all_the_time_are_read_at_a_pace_and_none_is_forgotten() {
+    let tables = vec![WatchedTable::new("own").with_elements()];
+    let options = WatchOptions::new([(Family::Ipv4, RulesSource::Events)]);
+    let mut changes = Changes::new(None, tables, &options);
+    let start = Instant::now();
+    changes.set_rules_events(true, start);
+    let (mut read, mut known) = (Vec::new(), BTreeSet::new());
+    // Ten changes in a second.
+    for number in 0..1_200_u32 {
+        let now = start + Duration::from_millis(100) * number;
+        changes.on_rules_event(&elements(2, "own", number..number + 1), now);
+        if let Some(WatchEvent::Recheck(keys)) = changes.take(now) {
+            read.push(now - start);
+            known.extend(keys);
+        }
+    }
+    // 10 at once, a second apart, and then one in ten seconds.
+    let expected = 10 + 11;
+    assert!(read.len() <= expected && read.len() >= expected - 2, "{read:?}");
+    let due = changes.next().unwrap();
+    assert!(due <= start + Duration::from_secs(131));
+    let Some(WatchEvent::Recheck(keys)) = changes.take(due) else {
+        panic!("the last ones are due");
+    };
+    known.extend(keys);
+    assert_eq!(known.len(), 1_200);
 }
 
 #[test]
