@@ -12,6 +12,7 @@ mod host;
 mod image;
 mod import_order;
 mod imports;
+mod kubernetes;
 mod layers;
 mod libtest;
 mod modules;
