@@ -325,11 +325,29 @@ impl Drop for Group {
     }
 }
 
+/// What is done after the groups are killed.
+static AFTER_INTERRUPT: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Makes an interrupt do this too, after it has killed all running groups.
+pub(crate) fn on_interrupt(remove: fn()) {
+    AFTER_INTERRUPT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(remove);
+}
+
 /// Makes Ctrl-C and SIGTERM kill all running groups, including VMs.
 pub(crate) fn end_all_on_interrupt() -> Result<()> {
     ctrlc::set_handler(|| {
         for id in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = killpg(*id, Signal::SIGKILL);
+        }
+        for remove in AFTER_INTERRUPT
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            remove();
         }
         std::process::exit(130);
     })
