@@ -10,10 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::{
-    provision,
-    workspace::{output, succeed},
-};
+use crate::{provision, step, workspace::output};
 
 /// The version that is built.
 pub(crate) const VERSION: &str = "1.36.3";
@@ -106,7 +103,7 @@ impl Module {
             Kind::Static => command.env("CGO_ENABLED", "0").arg("build"),
             Kind::Test => command.args(["test", "-c"]),
         };
-        succeed(
+        step::succeed_in_group(
             command
                 .args(["-ldflags", &flags, "-o"])
                 .arg(&temporary)

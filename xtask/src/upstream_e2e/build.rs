@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::layout::Layout;
 use crate::{
     kubernetes::{self, Kind, Module, Program, VERSION},
-    workspace::succeed,
+    step,
 };
 
 /// Of Kubernetes, in the order in which they are built.
@@ -82,7 +82,7 @@ fn build_coredns(layout: &Layout) -> Result<()> {
         fs::write(folder.join(name), text).with_context(|| format!("writing {name}"))?;
     }
     let temporary = folder.join(COREDNS);
-    succeed(
+    step::succeed_in_group(
         Command::new(go)
             .current_dir(&folder)
             .env("GOFLAGS", "-mod=mod")

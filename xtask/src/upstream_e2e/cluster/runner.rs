@@ -100,6 +100,14 @@ fn take(queue: &mut VecDeque<Test>) -> Vec<String> {
     names
 }
 
+/// A test that takes a process for itself.
+fn single(name: String) -> Test {
+    Test {
+        name,
+        seconds: SECONDS + 1,
+    }
+}
+
 /// The numbers of tests, for the lines that are printed.
 #[derive(Debug)]
 struct Progress {
@@ -139,7 +147,19 @@ fn work(job: &Job, queue: &Mutex<VecDeque<Test>>, numbers: &Mutex<usize>, progre
         let run = Run::new(&job.results, number)?;
         start(job, &tests, run.folder())?;
         let cases = run.finish()?;
-        progress.print(&cases, &tests);
+        let (ended, crashed): (Vec<_>, Vec<_>) = tests
+            .into_iter()
+            .partition(|test| cases.iter().any(|case| case.test == *test));
+        progress.print(&cases, &ended);
+        if ended.is_empty() && crashed.len() == 1 {
+            progress.print(&cases, &crashed);
+            continue;
+        }
+        // The process crashed: the next one of each of these tests has no other test.
+        queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(crashed.into_iter().map(single));
     }
 }
 
@@ -205,6 +225,9 @@ mod tests {
         let list: Vec<_> = names.iter().map(|name| (name.as_str(), 0)).collect();
         let (_, mut queue) = queues(&tests(&list));
         assert_eq!(take(&mut queue).len(), TESTS);
+        queue.extend([single("x".to_owned()), single("y".to_owned())]);
+        assert_eq!(take(&mut queue).len(), 10 - TESTS);
+        assert_eq!(take(&mut queue), ["x"]);
         let (_, mut queue) = queues(&tests(&[("a", 1), ("a", 1)]));
         assert_eq!(take(&mut queue), ["a"]);
         assert_eq!(take(&mut queue), ["a"]);
