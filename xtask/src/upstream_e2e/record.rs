@@ -90,12 +90,12 @@ fn parsed(table: &str) -> Result<Rows> {
     let mut rows = Rows::new();
     for line in table.lines().filter(|line| !line.is_empty()).skip(3) {
         let line_of = || format!("`{line}`; expected a test and {} cells", COLUMNS.len());
-        let inner = line
-            .strip_prefix("| ")
-            .and_then(|line| line.strip_suffix('|'))
+        let (test, cells) = line
+            .strip_prefix("| `")
+            .and_then(|line| line.strip_suffix('|')?.split_once("` |"))
             .with_context(line_of)?;
-        let mut cells = inner.split('|').map(|cell| cell.trim().to_owned());
-        let test = cells.next().unwrap_or_default().trim_matches('`').to_owned();
+        let test = test.replace("\\|", "|");
+        let cells = cells.split('|').map(|cell| cell.trim().to_owned());
         let cells: Vec<String> = cells.collect();
         let cells = cells.try_into().ok().with_context(line_of)?;
         ensure!(rows.insert(test.clone(), cells).is_none(), "two rows for {test}");
@@ -110,7 +110,7 @@ fn printed(rows: &Rows) -> String {
     text.push_str(&row("---", &["---"; COLUMNS.len()]));
     text.push_str(&row("all", &counts));
     for (test, cells) in rows {
-        text.push_str(&row(&format!("`{test}`"), cells));
+        text.push_str(&row(&format!("`{}`", test.replace('|', "\\|")), cells));
     }
     text
 }
@@ -181,6 +181,27 @@ mod tests {
         assert_eq!(again, second);
         let third = updated(&second, &columns(0, results(&[("[sig] a", "failed")]))).unwrap();
         assert!(!third.contains("[sig] b"), "{third}");
+    }
+
+    #[test]
+    fn a_name_may_have_the_character_that_separates_cells() {
+        let of = |status| columns(0, results(&[("[sig] (a|b)", status)]));
+        let first = updated(EMPTY, &of("passed")).unwrap();
+        assert!(first.contains("| `[sig] (a\\|b)` | passed, 1 s |"), "{first}");
+        let second = updated(&first, &of("failed")).unwrap();
+        assert!(second.contains("| all | 1 failed |  |"), "{second}");
+        assert_eq!(updated(&second, &of("passed")).unwrap(), first);
+    }
+
+    #[test]
+    fn a_row_that_is_not_complete_is_an_error() {
+        let table = updated(EMPTY, &columns(0, results(&[("[sig] a", "passed")]))).unwrap();
+        let cut = table.replace("| passed, 1 s |  |", "| passed, 1 s |");
+        let error = updated(&cut, &columns(1, Results::default())).unwrap_err();
+        assert!(
+            error.to_string().contains("expected a test and 5 cells"),
+            "{error}"
+        );
     }
 
     #[test]
