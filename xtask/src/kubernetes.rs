@@ -1,7 +1,7 @@
 //! Programs of Kubernetes, built from its Go module.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::{provision, step, workspace::output};
+use crate::{provision, retry::retry, step, workspace::output};
 
 /// The version that is built.
 pub(crate) const VERSION: &str = "1.36.3";
@@ -68,23 +68,49 @@ impl Module {
             format!("Kubernetes {VERSION} is built with Go 1.26 or later, which is missing: install it")
         })?;
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-        let json = output(
-            Command::new(&go)
-                .current_dir(folder)
-                .env("GO111MODULE", "on")
-                .args(["mod", "download", "-json", &format!("{MODULE}@v{VERSION}")]),
-        )?;
+        let module = format!("{MODULE}@v{VERSION}");
+        let download = |arguments: &[&str]| {
+            let mut command = Command::new(&go);
+            command.current_dir(folder).env("GO111MODULE", "on");
+            output(command.args(["mod", "download"]).args(arguments).arg(&module))
+        };
+        // With `-json`, errors are not on standard error.
+        retry("downloading Kubernetes", || download(&[]))?;
+        let json = download(&["-json"])?;
         let download: Download = serde_json::from_str(&json).with_context(|| format!("reading {json:?}"))?;
         let text = fs::read_to_string(&download.go_mod)
             .with_context(|| format!("reading {}", download.go_mod.display()))?;
         fs::write(folder.join("go.mod"), go_mod(&text)).context("writing go.mod")?;
         // Go records in go.mod only what a file of the module imports.
         fs::write(folder.join("tools.go"), imports(programs)).context("writing tools.go")?;
-        Ok(Self {
+        let sums = folder.join("go.sum");
+        let present = fs::read_to_string(&sums).unwrap_or_default();
+        let of_kubernetes = fs::read_to_string(download.sources.join("go.sum")).context("reading go.sum")?;
+        fs::write(&sums, joined(&present, &of_kubernetes)).context("writing go.sum")?;
+        let module = Self {
             go,
             folder: folder.to_owned(),
             sources: download.sources,
-        })
+        };
+        if !programs.is_empty() {
+            retry("downloading Go modules", || module.load(programs))?;
+        }
+        Ok(module)
+    }
+
+    /// Reads the imports of all programs, for which Go downloads the modules.
+    fn load(&self, programs: &[Program]) -> Result<()> {
+        let mut command = self.command();
+        command.args(["list", "-deps", "-test"]);
+        command.args(programs.iter().map(path));
+        output(&mut command).map(|_| ())
+    }
+
+    /// A command of Go in the folder of the module.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.go);
+        command.current_dir(&self.folder).env("GOFLAGS", "-mod=mod");
+        command
     }
 
     /// Builds a program. The file has its name only when it is complete. Go keeps what it compiled, so that an interrupted build goes on
@@ -96,8 +122,7 @@ impl Module {
             "-s -w -X {version}.gitVersion=v{VERSION} -X {version}.gitMajor=1 -X {version}.gitMinor={}",
             VERSION.split('.').nth(1).unwrap_or_default()
         );
-        let mut command = Command::new(&self.go);
-        command.current_dir(&self.folder).env("GOFLAGS", "-mod=mod");
+        let mut command = self.command();
         match program.kind {
             Kind::Dynamic => command.arg("build"),
             Kind::Static => command.env("CGO_ENABLED", "0").arg("build"),
@@ -107,17 +132,28 @@ impl Module {
             command
                 .args(["-ldflags", &flags, "-o"])
                 .arg(&temporary)
-                .arg(format!("{MODULE}/{}", program.package)),
+                .arg(path(&program)),
         )?;
         fs::rename(&temporary, file).with_context(|| format!("renaming {}", temporary.display()))
     }
+}
+
+/// The checksums of two files. Kubernetes has those of what it depends on; Go adds the others.
+fn joined(one: &str, other: &str) -> String {
+    let lines: BTreeSet<&str> = one.lines().chain(other.lines()).collect();
+    lines.into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// The path of the package of a program.
+fn path(program: &Program) -> String {
+    format!("{MODULE}/{}", program.package)
 }
 
 /// A file that imports the packages of these programs.
 fn imports(programs: &[Program]) -> String {
     let imports: String = programs
         .iter()
-        .map(|program| format!("import _ \"{MODULE}/{}\"\n", program.package))
+        .map(|program| format!("import _ \"{}\"\n", path(program)))
         .collect();
     format!("//go:build tools\n\npackage build\n\n{imports}")
 }
@@ -152,6 +188,11 @@ mod tests {
             go_mod(module),
             "module build\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n\nreplace (\n\tk8s.io/api => k8s.io/api v0.36.3\n\tk8s.io/kms => k8s.io/kms v0.36.3\n)\n"
         );
+    }
+
+    #[test]
+    fn checksums_are_joined() {
+        assert_eq!(joined("b 1\n", "a 1\nb 1\n"), "a 1\nb 1\n");
     }
 
     #[test]
