@@ -1,28 +1,31 @@
 //! `cargo xtask e2e`: the agent with a real kube-apiserver and etcd, on this machine and in the VM. It is not part of CI.
 
 use std::{
-    collections::BTreeMap,
     fs,
     num::NonZeroU32,
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use kernlink_kernel_tests::programs::{PROGRAMS, Program};
-use serde::Deserialize;
 
 use crate::{
-    host, programs,
+    host,
+    kubernetes::{self, Module, VERSION},
+    programs,
     provision::{self, inherited},
     step::{self, Records, Step, pass_through},
     vm::{self, Vm},
-    workspace::{Executable, KERNEL_TESTS, Workspace, output, succeed},
+    workspace::{Executable, KERNEL_TESTS, Workspace},
 };
 
-/// The version of kube-apiserver that is built.
-const VERSION: &str = "1.36.3";
+/// The API server, which the guest of the VM runs too.
+const API_SERVER: kubernetes::Program = kubernetes::Program {
+    name: "kube-apiserver",
+    package: "cmd/kube-apiserver",
+    kind: kubernetes::Kind::Static,
+};
 /// Programs in addition to those of all kernel tests, each with the variable from which the tests read its path.
 const E2E_PROGRAMS: [(Program, &str); 3] = [
     (Program::new("curl", "curl"), "KERNLINK_CURL"),
@@ -211,92 +214,13 @@ fn run_in_vm(workspace: &Workspace, step: Step, options: &vm::Options) -> Result
 /// Builds kube-apiserver from its Go module, once for each target folder.
 fn build_api_server(workspace: &Workspace) -> Result<PathBuf> {
     let folder = workspace.target().join(format!("e2e/kube-apiserver-{VERSION}"));
-    let program = folder.join("kube-apiserver");
-    if program.is_file() {
-        return Ok(program);
+    let file = folder.join(API_SERVER.name);
+    if file.is_file() {
+        return Ok(file);
     }
-    let Some(go) = provision::find("go").or_else(installed_go) else {
-        bail!(
-            "kube-apiserver {VERSION} is built with Go 1.26 or later, which is missing: install it, or name a program with \
-             --kube-apiserver FILE"
-        );
-    };
-    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     eprintln!("xtask: building kube-apiserver {VERSION}, which takes several minutes");
-    let module = download(&go, &folder)?;
-    fs::write(folder.join("go.mod"), go_mod(&module)).context("writing go.mod")?;
-    // Go records in go.mod only what a file of the module imports.
-    let import = "//go:build tools\n\npackage build\n\nimport _ \"k8s.io/kubernetes/cmd/kube-apiserver\"\n";
-    fs::write(folder.join("tools.go"), import).context("writing tools.go")?;
-    let flags = format!("-s -w -X k8s.io/component-base/version.gitVersion=v{VERSION}");
-    let temporary = folder.join("kube-apiserver.new");
-    succeed(
-        Command::new(&go)
-            .current_dir(&folder)
-            .env("GOFLAGS", "-mod=mod")
-            .env("CGO_ENABLED", "0")
-            .args(["build", "-trimpath", "-ldflags", &flags, "-o"])
-            .arg(&temporary)
-            .arg("k8s.io/kubernetes/cmd/kube-apiserver"),
-    )?;
-    fs::rename(&temporary, &program).context("renaming kube-apiserver")?;
-    Ok(program)
-}
-
-/// Where Go's own archive is installed.
-fn installed_go() -> Option<PathBuf> {
-    let path = Path::new("/usr/local/go/bin/go");
-    path.is_file().then(|| path.to_owned())
-}
-
-/// Downloads the module, and returns its `go.mod`.
-fn download(go: &Path, folder: &Path) -> Result<String> {
-    #[derive(Deserialize)]
-    struct Module {
-        #[serde(rename = "GoMod")]
-        go_mod: PathBuf,
-    }
-
-    let module = format!("k8s.io/kubernetes@v{VERSION}");
-    let json = output(
-        Command::new(go)
-            .current_dir(folder)
-            .env("GO111MODULE", "on")
-            .args(["mod", "download", "-json", &module]),
-    )?;
-    let module: Module = serde_json::from_str(&json).with_context(|| format!("reading {json:?}"))?;
-    fs::read_to_string(&module.go_mod).with_context(|| format!("reading {}", module.go_mod.display()))
-}
-
-/// A module that depends on Kubernetes. Its parts in `staging/`, which are modules too, have the same version with another first number.
-fn go_mod(module: &str) -> String {
-    let staging: BTreeMap<&str, ()> = module
-        .lines()
-        .filter_map(|line| line.trim().split_once(" => ./staging/"))
-        .map(|(name, _)| (name.trim_start_matches("replace "), ()))
-        .collect();
-    let go = module
-        .lines()
-        .find(|line| line.starts_with("go "))
-        .unwrap_or("go 1.26.0");
-    let part = VERSION.replacen('1', "0", 1);
-    let replaced: String = staging
-        .keys()
-        .map(|name| format!("\t{name} => {name} v{part}\n"))
-        .collect();
-    format!("module build\n\n{go}\n\nrequire k8s.io/kubernetes v{VERSION}\n\nreplace (\n{replaced})\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_parts_of_kubernetes_have_the_same_version() {
-        let module = "module k8s.io/kubernetes\n\ngo 1.26.0\n\nreplace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n\tk8s.io/kms => ./staging/src/k8s.io/kms\n)\n";
-        assert_eq!(
-            go_mod(module),
-            "module build\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n\nreplace (\n\tk8s.io/api => k8s.io/api v0.36.3\n\tk8s.io/kms => k8s.io/kms v0.36.3\n)\n"
-        );
-    }
+    let module =
+        Module::new(&folder, &[API_SERVER]).context("--kube-apiserver FILE names a program instead")?;
+    module.build(API_SERVER, &file)?;
+    Ok(file)
 }

@@ -13,6 +13,7 @@ mod host;
 mod image;
 mod import_order;
 mod imports;
+mod kubernetes;
 mod layers;
 mod libtest;
 mod modules;
@@ -29,6 +30,7 @@ mod snippets;
 mod step;
 mod test;
 mod threads;
+mod upstream_e2e;
 mod vm;
 mod words;
 mod workspace;
@@ -82,7 +84,10 @@ usage: cargo xtask VERB
   nft-vectors FOLDER        read and write the messages that the tests of google/nftables (FOLDER: its sources) expect
                             as bytes with kernlink-nftables, and print counts and differences
   fuzz [--seconds N] [PART] run all fuzz targets, or those with PART in their names, for N seconds each (default: 60)
+";
 
+/// After the options of the other commands.
+const VM_USAGE: &str = "
 options of commands that boot a VM:
   --kvm                     use hardware virtualisation (default: emulation)
   --kernel FILE             boot this kernel image, with its modules in ../lib/modules
@@ -135,6 +140,15 @@ enum Verb {
         folder: PathBuf,
     },
     Fuzz(fuzz::Options),
+    UpstreamE2e(Box<upstream_e2e::Options>),
+    /// Internal: started by [`upstream_e2e`] in the namespaces of a cluster.
+    UpstreamCluster {
+        job: PathBuf,
+    },
+    /// Internal: started by [`upstream_e2e`] in the namespaces of a node.
+    UpstreamNode {
+        job: PathBuf,
+    },
     /// Internal: started inside the VM by [`vm`].
     Guest {
         folder: PathBuf,
@@ -157,8 +171,16 @@ fn run() -> Result<ExitCode> {
         guest::run(folder)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Verb::UpstreamCluster { job } = &verb {
+        upstream_e2e::init(job)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Verb::UpstreamNode { job } = &verb {
+        upstream_e2e::init_node(job)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if verb == Verb::Help {
-        print!("{USAGE}");
+        print!("{USAGE}{}{VM_USAGE}", upstream_e2e::USAGE);
         return Ok(ExitCode::SUCCESS);
     }
     step::end_all_on_interrupt()?;
@@ -196,7 +218,8 @@ fn run() -> Result<ExitCode> {
         Verb::NftVectors { folder } => nft_vectors::run(&workspace, &folder).map(|()| true)?,
         Verb::Fuzz(options) => fuzz::run(&workspace, &options)?,
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
-        Verb::Help | Verb::Guest { .. } => true,
+        Verb::UpstreamE2e(options) => upstream_e2e::run(&workspace, &options)?,
+        Verb::Help | Verb::Guest { .. } | Verb::UpstreamCluster { .. } | Verb::UpstreamNode { .. } => true,
     };
     Ok(if good {
         ExitCode::SUCCESS
@@ -240,6 +263,11 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
                     "--time-limit: invalid value 0; the minimum is 1 second"
                 );
                 options.time_limit = Some(Duration::from_secs(seconds));
+            }
+            // It has options of its own, some with the names of these.
+            Arg::Value(word) if words.is_empty() && word == "upstream-e2e" => {
+                let upstream = upstream_e2e::Options::parse(&mut parser)?;
+                return Ok((Verb::UpstreamE2e(Box::new(upstream)), options));
             }
             // After `--` everything is a value, also the options of the command.
             Arg::Value(word) => words.push(word.string()?),
@@ -295,6 +323,12 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         },
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
+        },
+        Some(upstream_e2e::CLUSTER) => Verb::UpstreamCluster {
+            job: words.next().context("missing file")?.into(),
+        },
+        Some(upstream_e2e::NODE) => Verb::UpstreamNode {
+            job: words.next().context("missing file")?.into(),
         },
         Some("vm") => match words.next().as_deref() {
             Some("run") => {
@@ -384,6 +418,14 @@ mod tests {
         assert_eq!(verb, expected);
         let error = parsed("test --check").unwrap_err().to_string();
         assert!(error.contains("--check of `image` and `bench`"), "{error}");
+    }
+
+    #[test]
+    fn the_tests_of_kubernetes_have_options_of_their_own() {
+        let (verb, _) = parsed("upstream-e2e --mode userspace --runs 3").unwrap();
+        assert!(matches!(verb, Verb::UpstreamE2e(options) if options.runs.get() == 3));
+        let error = parsed("upstream-e2e --mode nftables --kvm").unwrap_err();
+        assert!(error.to_string().contains("--kvm"), "{error}");
     }
 
     #[test]

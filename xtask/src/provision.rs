@@ -215,9 +215,30 @@ fn download_kernel(folder: &Path) -> Result<()> {
     );
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let meta = meta_package(&release);
+    download(folder, || kernel_packages(meta))?;
+    // With a merged /usr the modules are in usr/lib. virtme-ng searches for lib next to boot.
+    if !folder.join("lib/modules").exists() && folder.join("usr/lib/modules").exists() {
+        std::os::unix::fs::symlink("usr/lib", folder.join("lib"))?;
+    }
+    Ok(())
+}
+
+/// Downloads Debian packages and unpacks them in a folder. They are not installed.
+pub(crate) fn unpack(packages: &[&str], folder: &Path) -> Result<()> {
+    let names = packages.join(" ");
+    ensure!(
+        find("apt-get").is_some(),
+        "{names} cannot be downloaded without apt-get"
+    );
+    download(folder, || {
+        Ok(packages.iter().map(|&package| package.to_owned()).collect())
+    })
+}
+
+fn download(folder: &Path, packages: impl Fn() -> Result<Vec<String>>) -> Result<()> {
     let fetch = || {
-        let packages = kernel_packages(meta)?;
-        eprintln!("xtask: downloading {} for the VM", packages.join(" "));
+        let packages = packages()?;
+        eprintln!("xtask: downloading {}", packages.join(" "));
         // The unprivileged user of apt cannot write below the target folder.
         let download = ["download", "-qq", "-o", "APT::Sandbox::User=root"];
         succeed(apt_get().args(download).args(&packages).current_dir(folder))
@@ -227,7 +248,7 @@ fn download_kernel(folder: &Path) -> Result<()> {
         if !is_root() {
             return Err(error);
         }
-        retry("downloading a kernel for the VM", || {
+        retry("downloading packages", || {
             apt_update();
             fetch()
         })?;
@@ -238,10 +259,6 @@ fn download_kernel(folder: &Path) -> Result<()> {
             succeed(Command::new("dpkg-deb").arg("-x").arg(&file).arg(folder))?;
             fs::remove_file(&file)?;
         }
-    }
-    // With a merged /usr the modules are in usr/lib. virtme-ng searches for lib next to boot.
-    if !folder.join("lib/modules").exists() && folder.join("usr/lib/modules").exists() {
-        std::os::unix::fs::symlink("usr/lib", folder.join("lib"))?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
@@ -325,11 +325,43 @@ impl Drop for Group {
     }
 }
 
+/// Runs a command, and shows its output. An interrupt kills it with the processes that it started.
+///
+/// # Errors
+///
+/// If the command cannot be started, or its exit status is not 0.
+pub(crate) fn succeed_in_group(command: &mut Command) -> Result<()> {
+    let mut group = Group::spawn(command.stdin(Stdio::null()))?;
+    let program = command.get_program().display();
+    let status = group.wait_while(|_| true)?;
+    let status = status.with_context(|| format!("{program} was killed"))?;
+    ensure!(status.success(), "{program}: {status}");
+    Ok(())
+}
+
+/// What is done after the groups are killed.
+static AFTER_INTERRUPT: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Makes an interrupt do this too, after it has killed all running groups.
+pub(crate) fn on_interrupt(remove: fn()) {
+    AFTER_INTERRUPT
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(remove);
+}
+
 /// Makes Ctrl-C and SIGTERM kill all running groups, including VMs.
 pub(crate) fn end_all_on_interrupt() -> Result<()> {
     ctrlc::set_handler(|| {
         for id in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = killpg(*id, Signal::SIGKILL);
+        }
+        for remove in AFTER_INTERRUPT
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
+            remove();
         }
         std::process::exit(130);
     })
@@ -397,6 +429,13 @@ mod tests {
         assert!(failure.contains("running tests: a; threads:\n"), "{failure}");
         assert!(failure.contains(" sh ("), "{failure}");
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_command_in_a_group_must_succeed() {
+        succeed_in_group(&mut Command::new("true")).unwrap();
+        let error = succeed_in_group(&mut Command::new("false")).unwrap_err();
+        assert_eq!(error.to_string(), "false: exit status: 1");
     }
 
     #[test]
