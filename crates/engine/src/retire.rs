@@ -543,9 +543,12 @@ mod tests {
         }
     }
 
-    /// The failures after these rounds. Each consists of commands with their errors, and whether nothing is left.
-    fn failures_after(rounds: &[(&[(&str, Option<&str>)], bool)]) -> Vec<String> {
-        let step = |(command, error): &(&str, Option<&str>)| RetiredStep {
+    /// A command with its error.
+    type Attempt<'a> = (&'a str, Option<&'a str>);
+
+    /// The failures after these rounds: in each, what was attempted, and whether nothing is left.
+    fn failures_after(rounds: &[(&[Attempt<'_>], bool)]) -> Vec<String> {
+        let step = |(command, error): &Attempt<'_>| RetiredStep {
             class: Class {
                 kind: "object",
                 family: None,

@@ -277,7 +277,7 @@ impl Listed {
                         rule.is_not_in(&set)
                     } else {
                         let (address, mask) = prefix(value);
-                        rule.masked(mask, Value::new(&vec![0; address.len() as usize]))
+                        rule.masked(mask, Value::new(&vec![0; address.len()]))
                             .differs_from(address)
                     }
                 }
