@@ -1,6 +1,8 @@
 //! What the benchmarks share. See `benches/README.md`.
 
+pub mod agent;
 pub mod cluster;
+pub mod control_group;
 mod figure;
 pub mod memory;
 pub mod recorded;
