@@ -262,7 +262,7 @@ mod tests {
         objects.receive(Update::Changes(KINDS.map(Change::synced).into()));
         assert_eq!(objects.may_start(), Err(None));
         assert_eq!(objects.progress(), "waiting for the first list of ServiceCIDR");
-        // It is not served, or cannot be read: there are none.
+        // It is not served, or cannot be read: it has no networks.
         objects.receive(Update::ServiceCidrs(Vec::new()));
         assert_eq!(objects.may_start(), Ok(()));
         assert_eq!(objects.take_service_cidrs(), Some(Vec::new()));

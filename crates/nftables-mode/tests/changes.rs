@@ -354,7 +354,7 @@ fn other_networks_of_cluster_ips_change_elements_only_and_an_address_in_them_is_
     assert_eq!(outcome(&process, [10, 97, 0, 0]), PacketFate::Accepted);
     // A cluster IP is refused, as before.
     assert_eq!(outcome(&process, [10, 96, 0, 1]), PacketFate::Rejected);
-    // A greater one with the same first address, and one beside it.
+    // A greater one with the same first address, and one next to it.
     set(&mut process, &["10.96.0.0/12", "10.112.0.0/16"]);
     for address in [[10, 96, 7, 7], [10, 111, 255, 255], [10, 112, 255, 255]] {
         assert_eq!(outcome(&process, address), PacketFate::Dropped, "{address:?}");

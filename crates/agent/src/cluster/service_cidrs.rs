@@ -166,7 +166,7 @@ impl ServiceCidrs {
         Ok(())
     }
 
-    /// Sets the networks of an object, of whatever condition, as kube-proxy does. One that contains all addresses is not used: all traffic
+    /// Sets the networks of an object with any condition, as kube-proxy does. One that contains all addresses is not used: all traffic
     /// would be dropped.
     fn set(&mut self, object: Object) {
         let name = object.metadata.name;

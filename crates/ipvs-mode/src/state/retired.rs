@@ -186,7 +186,7 @@ impl State {
         addresses.filter(|address| !served.contains(address)).collect()
     }
 
-    /// Whether what is owned of a family may be removed: it is known which virtual servers are, or there are none.
+    /// Whether what is owned of a family may be removed: it is known which virtual servers are, or it has no virtual server.
     pub(crate) fn may_remove(&self, family: Family) -> bool {
         let mut addresses = self.servers.iter_observed().filter_map(|(key, _)| key.address());
         self.is_ownership_known(family) || !addresses.any(|address| Family::of(address) == family)
