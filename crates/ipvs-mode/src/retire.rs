@@ -271,7 +271,7 @@ impl Retire for Retiring {
             .into_iter()
             .flatten()
             .min();
-        retired.is_gone = state.is_gone();
+        retired.is_gone = state.is_gone() && retired.waiting == 0;
         if retired.is_gone && round.executes {
             self.kernel = self.left.take().map(|left| left.kernel);
         }

@@ -281,3 +281,41 @@ fn the_removal_ends_on_a_kernel_without_connection_tracking_over_netlink() {
         remove_rest(retiring.into_kernel().unwrap(), &faults);
     }
 }
+
+#[test]
+fn a_process_that_could_not_destroy_a_set_goes_on_until_it_is_destroyed() {
+    let (kernel, faults) = served();
+    faults.refuse("destroy KUBE-CLUSTER-IP");
+    let link = LinkName::new("kube-ipvs0").unwrap();
+    let links = Box::new(kernlink_dummylink::Fake::new().with_link(link, Some("dummy"), &[]));
+    let mut retiring = Retiring::new(config(), links).unwrap().with_kernel(kernel);
+    let mut now = Instant::now();
+    assert!(retiring.read(now, &|_| false).unwrap());
+    let with_serving_mode = |now| Round {
+        has_serving_mode: true,
+        ..Round::without_serving_mode(now)
+    };
+    let mut failures = 0;
+    for _ in 0..60 {
+        let retired = retiring.retire(&with_serving_mode(now));
+        assert!(!retired.is_gone);
+        failures += undone(&retired).0.len();
+        if failures == 2 {
+            assert_eq!(retired.waiting, 1);
+            break;
+        }
+        // The kernel is not read as a whole in between.
+        now = retired.next.unwrap_or(now).max(now + Duration::from_secs(1));
+    }
+    // It was tried again.
+    assert_eq!(failures, 2);
+    faults.end();
+    let is_gone = |_| {
+        let retired = retiring.retire(&with_serving_mode(now));
+        now = retired.next.unwrap_or(now).max(now + Duration::from_secs(1));
+        retired.is_gone
+    };
+    assert!((0..60).any(is_gone));
+    let mut kernel = retiring.into_kernel().unwrap();
+    assert_eq!(host::listed(&mut kernel), host::listed(&mut host::host()));
+}
