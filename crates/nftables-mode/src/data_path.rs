@@ -125,10 +125,13 @@ impl DataPath for State {
         is_changed.then(|| key.clone())
     }
 
-    /// An element is repaired with its Service, and many are with their table.
+    /// An element is repaired with its Service. One that this crate never adds, and many, are repaired with their table.
     fn repaired_with(&self, key: &Key) -> Option<Key> {
         match key {
-            Key::Element(family, element) => self.family(*family).owner_of(element),
+            Key::Element(family, element) => {
+                let owner = self.family(*family).owner_of(element);
+                Some(owner.unwrap_or(Key::Table(*family)))
+            }
             Key::Elements(family, _) => Some(Key::Table(*family)),
             _ => None,
         }

@@ -449,6 +449,12 @@ fn reread_elements(
                     state.family_mut(family).needs_listing = true;
                     return Ok(vec![Key::Table(family)]);
                 }
+                // Others change the ruleset all the time.
+                Err(TableError::Interrupted { .. }) => {
+                    let of_family = state.family_mut(family);
+                    of_family.are_elements_doubtful = true;
+                    of_family.needs_listing = true;
+                }
                 Err(error) => return Err(error.into()),
             }
             continue;
