@@ -51,7 +51,7 @@ impl Reporter {
 
     /// ServiceCIDR objects cannot be read.
     pub(crate) fn service_cidrs_unreadable(&self, problem: &str) {
-        let note = format!("traffic to unused cluster IPs is treated as before: {problem}");
+        let note = format!("traffic to cluster IPs without a Service may be forwarded: {problem}");
         self.write(true, "ServiceCIDRsUnreadable", "Sync", note);
     }
 

@@ -1,7 +1,7 @@
 //! The present objects, for programs that do not follow changes.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use kernlink_services::{Change, Kind};
@@ -40,10 +40,12 @@ pub fn read(
     let mut objects = Objects::default();
     let mut has_service_cidrs = !options.has_service_cidrs;
     let mut missing = vec![Kind::Service, Kind::EndpointSlice, Kind::Node];
+    // Since only the networks of cluster IPs are missing.
+    let mut complete: Option<Instant> = None;
     while !missing.is_empty() || !has_service_cidrs {
         let update = if missing.is_empty() {
-            // Only the networks of cluster IPs are missing.
-            match updates.recv_timeout(SERVICE_CIDRS_TIMEOUT) {
+            let elapsed = complete.get_or_insert_with(Instant::now).elapsed();
+            match updates.recv_timeout(SERVICE_CIDRS_TIMEOUT.saturating_sub(elapsed)) {
                 Err(RecvTimeoutError::Timeout) => {
                     on_problem("ServiceCIDR: the server does not answer".to_owned());
                     break;
@@ -64,15 +66,15 @@ pub fn read(
                 problems.into_iter().for_each(&mut on_problem);
             }
             Some(Update::Node(problem)) => on_problem(problem),
+            // A watch after the lists.
+            Some(Update::Failed { .. }) if missing.is_empty() => {}
             Some(Update::Failed { kind, problem, .. }) => on_failure(format!("{kind}: {problem}"))?,
             Some(Update::ServiceCidrs(networks)) => {
                 objects.service_cidrs = networks;
                 has_service_cidrs = true;
             }
-            Some(Update::ServiceCidrsFailed(problem)) => {
-                on_problem(format!("ServiceCIDR: {}", problem.unwrap_or_default()));
-            }
-            Some(Update::Recovered(_)) => {}
+            Some(Update::ServiceCidrsFailed(Some(problem))) => on_problem(format!("ServiceCIDR: {problem}")),
+            Some(Update::ServiceCidrsFailed(None) | Update::Recovered(_)) => {}
             Some(Update::Ended) | None => return Err("the thread that reads the API server ended".to_owned()),
         }
     }

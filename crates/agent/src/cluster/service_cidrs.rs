@@ -133,8 +133,12 @@ impl ServiceCidrs {
                 let line = lines.next();
                 let line = line.map_err(|_| Failure::Invalid("an event is too long".to_owned()))?;
                 let Some(line) = line else { break };
-                let event: Event = parse(line)?;
-                self.receive(event)?;
+                let received = parse(line).and_then(|event| self.receive(event));
+                if received.is_err() {
+                    // Also what precedes an error.
+                    self.deliver();
+                }
+                received?;
                 has_received = true;
                 end = Instant::now() + limit;
             }
