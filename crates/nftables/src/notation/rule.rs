@@ -570,7 +570,10 @@ impl Printer<'_> {
             }
             return Some((view.text.clone(), format!("{} {operator} {number}", view.text)));
         }
-        // Bits that are no field.
+        // Bits that are no field. A bit that is kept and inverted has no notation.
+        if xor & kept != 0 {
+            return None;
+        }
         let is_known = self.protocols.field(slice).is_some();
         let (narrowed, shift) = slice.narrowed(cleared | set).filter(|_| !is_known)?;
         let (view, _) = self.payload(narrowed, &[]);
