@@ -55,6 +55,12 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let requested = std::env::var(CASE).ok();
+    if let Some(requested) = &requested
+        && !CASES.iter().any(|(name, ..)| name == requested)
+    {
+        let names = CASES.map(|(name, ..)| name).join(", ");
+        return Err(format!("{CASE}={requested:?}: valid are {names}").into());
+    }
     let limit = limit_of_daemon_set()?;
     println!("the limit of the DaemonSet is {} MiB", limit >> 20);
     // On a tmpfs.

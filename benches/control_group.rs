@@ -68,11 +68,9 @@ impl ControlGroup {
         } else {
             return Err(format!("{ROOT} has no controller for memory").into());
         };
-        let group = Self {
-            folder: parent.join(name),
-            files,
-        };
-        fs::create_dir(&group.folder).map_err(|error| format!("{}: {error}", group.folder.display()))?;
+        let folder = parent.join(name);
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let group = Self { folder, files };
         write(&group.folder.join(files.limit), &limit.to_string())?;
         Ok(group)
     }
@@ -80,7 +78,9 @@ impl ControlGroup {
     /// Ends the processes that are left, such as a tool whose agent was killed.
     fn kill(&self) {
         let processes = self.read("cgroup.procs").unwrap_or_default();
-        for process in processes.lines().filter_map(|line| line.parse().ok()) {
+        let processes = processes.lines().filter_map(|line| line.parse().ok());
+        // 0: one of another namespace of processes, and for `kill` the group of this process.
+        for process in processes.filter(|process| *process > 0) {
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
         }
     }
