@@ -78,7 +78,7 @@ usage: cargo xtask VERB
                             exit with 1 if one does not hold;
                             --kube-proxy: measure this program in the same run, in the group nftables_mode
   nft-suite FOLDER [--nft FILE]
-                            copy each rule of the test suite of nft (FOLDER: tests/py of its sources) with
+                            copy each rule of the test suite of nft (FOLDER: tests of its sources) with
                             kernlink-nftables, and print counts and differences; as root;
                             --nft: with this program (default: the installed one)
   nft-vectors FOLDER        read and write the messages that the tests of google/nftables (FOLDER: its sources) expect

@@ -20,7 +20,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 /// What the command line requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// `tests/py` of the sources of nftables.
+    /// `tests` of the sources of nftables.
     pub(crate) folder: PathBuf,
     /// The program; `None`: the installed one.
     pub(crate) nft: Option<PathBuf>,

@@ -224,7 +224,6 @@ impl Process {
     }
 }
 
-/// The tools of one variant, with a lock file of the calling test.
 /// Removes what userspace mode left.
 pub(crate) fn clean(variant: Variant) {
     let removal = remaining(&mut client(variant), &Family::ALL);
@@ -233,6 +232,7 @@ pub(crate) fn clean(variant: Variant) {
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}\n{removal}");
 }
 
+/// The tools of one variant, with a lock file of the calling test.
 pub(crate) fn client(variant: Variant) -> Client {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("test").replace("::", "-");
