@@ -18,6 +18,7 @@ mod selection;
 mod table;
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, TryLockError},
     path::{Path, PathBuf},
     process::Command,
@@ -46,6 +47,8 @@ use crate::{
 
 /// For tests without a result, to share them among processes.
 const SECONDS: u64 = 30;
+/// Locked as long as a cluster exists: another one, also of another folder, has the same control group and addresses.
+const MACHINE_LOCK: &str = "/run/lock/kernlink-upstream-e2e";
 
 /// Does what the command line requests. False if a test has another result than expected.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
@@ -94,6 +97,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let runs = options.runs.get();
     let present = Results::read(&results)?;
     let missing = present.missing(&selection.tests, runs, options.is_again);
+    let mut wanted: BTreeMap<String, usize> = BTreeMap::new();
+    for test in &missing {
+        *wanted.entry(test.clone()).or_insert_with(|| present.count(test)) += 1;
+    }
     if missing.is_empty() {
         println!("all have results in {}", results.display());
     } else {
@@ -114,12 +121,16 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
             xtask: workspace.xtask.clone(),
             results: results.clone(),
         };
+        let _lock = lock(Path::new(MACHINE_LOCK))?;
         cluster::run(&job)?;
     }
+    let found = Results::read(&results)?;
+    // An earlier result does not stand for a run that ended without one.
+    wanted.retain(|test, count| found.count(test) < *count);
     let is_compared = !other.is_empty() && options.proxy.name() != KUBE_PROXY;
     let table = Table::new(
         &selection.tests,
-        &Results::read(&results)?,
+        &found,
         is_compared.then_some(&other),
         &expectations,
         setup,
@@ -129,10 +140,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     for regex in &expectations.unused {
         println!("failures.rules: no test matches {regex}");
     }
-    Ok(table.is_good() && selection.unused.is_empty() && expectations.unused.is_empty())
+    for test in wanted.keys() {
+        println!("a run ended without a result: {test}");
+    }
+    Ok(wanted.is_empty() && table.is_good() && selection.unused.is_empty() && expectations.unused.is_empty())
 }
 
-/// Only one command at a time uses a folder.
+/// Only one command at a time uses a folder, or has a cluster.
 fn lock(path: &Path) -> Result<File> {
     let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
     match file.try_lock() {

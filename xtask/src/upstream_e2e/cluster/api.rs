@@ -35,6 +35,8 @@ impl Api {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.arg("--kubeconfig").arg(&self.kubeconfig);
+        // Otherwise it keeps what it discovers in the home folder.
+        command.env("KUBECACHEDIR", self.kubeconfig.with_extension("cache"));
         command
     }
 
