@@ -134,8 +134,8 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
         ..Limits::default()
     };
     let (_cluster, updates) = start(address, limits);
-    let mut steps = Vec::new();
-    while steps.len() < 2 {
+    let mut has_failed = false;
+    loop {
         match updates.recv_timeout(PATIENCE).unwrap() {
             Update::Failed {
                 kind: Kind::Service,
@@ -143,13 +143,14 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
                 ..
             } => {
                 assert!(received.is_some(), "the server answered the watch");
-                steps.push("failed");
+                has_failed = true;
             }
-            Update::Recovered(Kind::Service) => steps.push("recovered"),
+            // On a busy machine more than one watch is not answered in time before.
+            Update::Recovered(Kind::Service) => break,
             _ => {}
         }
     }
-    assert_eq!(steps, ["failed", "recovered"]);
+    assert!(has_failed, "a watch that hangs was not reported");
     // The connection of a watch that hangs has no further request: each one was the last of its connection.
     let is_watch = |request: &String| {
         request.starts_with("GET /api/v1/services?watch=1") && !request.contains("sendInitialEvents")
