@@ -88,11 +88,10 @@ impl Removal {
 
     /// Executes the operations. Returns one outcome for each, in order; one that fails does not stop those after it.
     pub fn execute(&self, iptables: &mut dyn Iptables) -> Vec<Result<(), Error>> {
-        let outcomes = self.operations.iter().map(|operation| {
-            let outcome = iptables.execute(std::slice::from_ref(operation)).pop();
-            outcome.unwrap_or(Err(Error::OutcomeMissing))
-        });
-        outcomes.collect()
+        let operations = self.operations.iter();
+        operations
+            .map(|operation| execute_one(&mut *iptables, operation))
+            .collect()
     }
 
     /// A round that executes the operations.
@@ -135,10 +134,13 @@ pub fn kept_chain((family, table, chain): &(Family, Table, ChainName)) -> String
 /// A step of a round that executes an operation on the tables.
 pub fn retired_step(rules: &mut dyn Iptables, round: &Round<'_>, operation: &Operation) -> RetiredStep {
     round.step(operation.family(), operation.to_string(), || {
-        let outcome = rules.execute(std::slice::from_ref(operation)).pop();
-        let outcome = outcome.unwrap_or(Err(Error::OutcomeMissing));
-        outcome.map_err(|error| ErrorChain(&error).to_string())
+        execute_one(rules, operation).map_err(|error| ErrorChain(&error).to_string())
     })
+}
+
+fn execute_one(iptables: &mut dyn Iptables, operation: &Operation) -> Result<(), Error> {
+    let outcome = iptables.execute(std::slice::from_ref(operation)).pop();
+    outcome.unwrap_or(Err(Error::OutcomeMissing))
 }
 
 /// Reads a table and decides what is removed from it. A host without the table has nothing to remove.
