@@ -483,16 +483,10 @@ impl Reflector {
         tokio::time::sleep_until(end.into()).await;
     }
 
-    /// The time of a watch in seconds, and the longest time between two parts of it. It is random, so that the watches of a cluster do
-    /// not end together.
+    /// The time of a watch in seconds, and the longest time between two parts of it.
     fn watch_time(&self, has_pings: bool) -> (u64, Duration) {
         let limits = self.connection.limits();
-        let shortest = if has_pings {
-            limits.watch
-        } else {
-            limits.watch_without_pings
-        };
-        let time = shortest.mul_f64(1.0 + self.backoff.fraction());
+        let time = limits.watch_time(has_pings, self.backoff.fraction());
         (time.as_secs().max(1), time + limits.margin)
     }
 }

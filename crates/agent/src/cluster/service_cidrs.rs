@@ -75,12 +75,7 @@ impl ServiceCidrs {
         };
         let limits = *self.connection.limits();
         let expects_pings = self.connection.has_pings();
-        let shortest = if expects_pings {
-            limits.watch
-        } else {
-            limits.watch_without_pings
-        };
-        let time = shortest.mul_f64(1.0 + self.backoff.fraction());
+        let time = limits.watch_time(expects_pings, self.backoff.fraction());
         let seconds = time.as_secs().max(1);
         let path = format!(
             "{PATH}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}"

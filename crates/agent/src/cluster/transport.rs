@@ -56,6 +56,18 @@ pub(super) struct Limits {
     pub(super) retry_after: Duration,
 }
 
+impl Limits {
+    /// The time of a watch. The fraction, from 0 to 1, is random, so that the watches of a cluster do not end together.
+    pub(super) fn watch_time(&self, has_pings: bool, fraction: f64) -> Duration {
+        let shortest = if has_pings {
+            self.watch
+        } else {
+            self.watch_without_pings
+        };
+        shortest.mul_f64(1.0 + fraction)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

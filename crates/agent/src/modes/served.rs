@@ -4,6 +4,7 @@ use std::fmt;
 
 use ipnet::IpNet;
 use kernlink_base::ErrorChain;
+use kernlink_proxier::host::Conntrack;
 use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting};
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
@@ -178,10 +179,7 @@ impl Served for IptablesMode {
     }
 
     fn retiring_ipvs(settings: &IptablesConfig) -> ipvs_mode::Config {
-        let mut retiring = ipvs_mode::Config::new("");
-        retiring.exclude_cidrs.clone_from(&settings.exclude_cidrs);
-        retiring.conntrack = settings.config.conntrack;
-        retiring
+        retiring_ipvs(&settings.exclude_cidrs, settings.config.conntrack)
     }
 
     fn open(_settings: &IptablesConfig) -> Result<Opened<Self>, OpenError> {
@@ -214,6 +212,14 @@ impl Served for IptablesMode {
     }
 }
 
+/// The configuration of a removal of IPVS mode next to a mode that has these settings.
+fn retiring_ipvs(exclude_cidrs: &[IpNet], conntrack: Conntrack) -> ipvs_mode::Config {
+    let mut retiring = ipvs_mode::Config::new("");
+    retiring.exclude_cidrs = exclude_cidrs.to_vec();
+    retiring.conntrack = conntrack;
+    retiring
+}
+
 impl Served for NftablesMode {
     const MODE: Mode = Mode::Nftables;
     type Settings = NftablesConfig;
@@ -235,10 +241,7 @@ impl Served for NftablesMode {
     }
 
     fn retiring_ipvs(settings: &NftablesConfig) -> ipvs_mode::Config {
-        let mut retiring = ipvs_mode::Config::new("");
-        retiring.exclude_cidrs.clone_from(&settings.exclude_cidrs);
-        retiring.conntrack = settings.config.conntrack;
-        retiring
+        retiring_ipvs(&settings.exclude_cidrs, settings.config.conntrack)
     }
 
     fn open(_settings: &NftablesConfig) -> Result<Opened<Self>, OpenError> {
