@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use kernlink_engine::plan::Subject;
+use kernlink_engine::table::Difference;
 use kernlink_iptables_restore::matches::{
     AddressType, AddressTypes, Addrtype, Probability, Recent, RecentAction, SctpMatch, Statistic, TcpMatch,
     UdpMatch,
@@ -18,6 +20,7 @@ use kernlink_iptables_restore::{
 use kernlink_services::{ObjectName, Protocol};
 
 use super::chains::FixedChain;
+use super::rule_key::RuleKey;
 
 /// The content of a chain of a service port. The desired value and the step that writes it share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +106,13 @@ impl PortLabel {
         matches.push(transport(self.protocol, ports));
         matches
     }
+}
+
+/// What a rule in a shared chain is for: a withdrawn one is for the Service that it names.
+pub(super) fn subject_of(rule: Difference<'_, RuleKey, (), ()>) -> Subject {
+    let is_withdrawn = rule.subject == Subject::DataPath;
+    let service = is_withdrawn.then(|| service_of(&rule.key.text)).flatten();
+    service.map_or(rule.subject, Subject::Service)
 }
 
 /// The Service that a rule of iptables mode in a shared chain names in its comment: `ns/name:port cluster IP`. Rules of IPVS mode name none.

@@ -16,7 +16,7 @@ use super::replaced::{Replaced, take_replaced};
 use super::{Fixed, Need};
 use crate::key::Key;
 use crate::order::{FILTER_FIRST, NAT_FIRST, Phase};
-use crate::port_chain::service_of;
+use crate::port_chain::subject_of;
 use crate::rule_key::RuleKey;
 use crate::state::State;
 use crate::touched::Touched;
@@ -55,9 +55,7 @@ pub(super) fn plan_services(
             _ => continue,
         };
         let is_withdrawn = difference.subject == Subject::DataPath;
-        let service = is_withdrawn.then(|| service_of(&key.text)).flatten();
-        let subject = service.map_or(difference.subject, Subject::Service);
-        let part = parts.entry(subject).or_default();
+        let part = parts.entry(subject_of(difference)).or_default();
         part.rules.push((key.clone(), is_added));
         if is_withdrawn {
             part.withdrawn.push(key.clone());
