@@ -433,9 +433,9 @@ mod tests {
 
     #[test]
     fn a_command_in_a_group_must_succeed() {
-        succeed_in_group(&mut Command::new("true")).unwrap();
-        let error = succeed_in_group(&mut Command::new("false")).unwrap_err();
-        assert_eq!(error.to_string(), "false: exit status: 1");
+        succeed_in_group(&mut Command::new("/bin/true")).unwrap();
+        let error = succeed_in_group(&mut Command::new("/bin/false")).unwrap_err();
+        assert_eq!(error.to_string(), "/bin/false: exit status: 1");
     }
 
     #[test]

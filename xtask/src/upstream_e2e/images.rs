@@ -255,13 +255,17 @@ fn add_shell(root: &Path) -> Result<()> {
 
 /// Adds an installed program with its libraries, instead of the one of busybox.
 fn add_program(root: &Path, program: &str, name: &str) -> Result<()> {
-    let path = provision::find(program).with_context(|| format!("{program} is missing"))?;
+    let path = installed(program)?;
     let path = fs::canonicalize(&path).with_context(|| format!("finding {}", path.display()))?;
     for folder in ["bin", "sbin", "usr/bin"] {
         let _may_not_exist = fs::remove_file(root.join(folder).join(name));
     }
     copy(&path, &root.join("usr/bin").join(name))?;
     add_libraries(root, &path)
+}
+
+fn installed(program: &str) -> Result<PathBuf> {
+    provision::find(program).with_context(|| format!("{program} is missing"))
 }
 
 /// Adds a program that was built, which is linked statically.
@@ -339,7 +343,7 @@ fn tar(folder: &Path, file: &Path) -> Result<()> {
         names.insert(entry?.file_name());
     }
     succeed(
-        Command::new("tar")
+        Command::new(installed("tar")?)
             .args(["--create", "--sort=name", "--mtime=@0", "--numeric-owner"])
             .args(["--owner=0", "--group=0", "--file"])
             .arg(file)
@@ -399,7 +403,14 @@ mod tests {
         let unpacked = scratch.path().join("unpacked");
         create(&unpacked).unwrap();
         let tar = |file: &Path| {
-            succeed(Command::new("tar").arg("-xf").arg(file).arg("-C").arg(&unpacked)).unwrap();
+            succeed(
+                Command::new(installed("tar").unwrap())
+                    .arg("-xf")
+                    .arg(file)
+                    .arg("-C")
+                    .arg(&unpacked),
+            )
+            .unwrap();
         };
         tar(&archive);
         let read = |name: &str| fs::read_to_string(unpacked.join(name)).unwrap();
