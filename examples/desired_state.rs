@@ -247,7 +247,7 @@ impl Options {
             parse_net(part).filter(|net| net.prefix_len() > 0)
         })?;
         if let Some(service_cidrs) = config.service_cidrs_mut() {
-            *service_cidrs = networks;
+            *service_cidrs = Some(networks);
         }
         Ok(config)
     }

@@ -301,7 +301,7 @@ impl Agent {
         if let Some(networks) = M::service_cidrs_mut(&mut settings)
             && let Some(known) = self.take_service_cidrs()
         {
-            *networks = known;
+            *networks = Some(known);
             proxier.set_config(M::of_settings(&settings)).map_err(|error| {
                 print::error(&error);
                 Exit::Usage
@@ -559,7 +559,7 @@ impl Agent {
     fn take_service_cidrs(&mut self) -> Option<Vec<IpNet>> {
         let known = self.cluster.take_service_cidrs()?;
         let networks = self.settings.config.service_cidrs_mut()?;
-        networks.clone_from(&known);
+        *networks = Some(known.clone());
         Some(known)
     }
 

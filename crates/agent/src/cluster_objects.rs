@@ -1,22 +1,19 @@
 //! What the API server delivered, until the proxier receives it.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ipnet::IpNet;
 use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Change, Kind};
 
-use crate::cluster::Update;
+use crate::cluster::{SERVICE_CIDRS_TIMEOUT, Update};
 use crate::pending::Pending;
 
 /// The largest number of invalid fields of one update that have a line each.
 const MAX_PROBLEMS: usize = 20;
 /// The longest text about one of them, in bytes.
 const MAX_PROBLEM: usize = 1_000;
-
-/// How long the first sync waits for the ServiceCIDR objects after all others are known, if the server does not answer.
-const SERVICE_CIDRS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the API server delivered, and what is wrong with it.
 #[derive(Debug, Default)]

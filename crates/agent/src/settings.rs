@@ -160,7 +160,14 @@ impl Settings {
         if !problems.is_empty() {
             return Err(InvalidSettings::new(problems));
         }
-        let has_service_cidrs = config.service_cidrs_mut().is_some();
+        let service_cidrs = config.service_cidrs_mut();
+        let has_service_cidrs = service_cidrs.is_some();
+        if access.is_some()
+            && let Some(networks) = service_cidrs
+        {
+            // Until the objects are read.
+            *networks = None;
+        }
         let services = config.services();
         let cluster = access.map(|access| cluster::Options {
             access,
@@ -338,6 +345,19 @@ mod tests {
         };
         assert_eq!(config.defaults.scheduler.to_string(), "wrr");
         assert_eq!(config.first_services, [ObjectName::new("a", "b")]);
+    }
+
+    #[test]
+    fn the_networks_of_cluster_ips_are_not_known_before_the_api_server_is_read() {
+        for (line, known) in [("--in-cluster", None), ("--watch /m", Some(Vec::new()))] {
+            let line = format!("--node-name n --proxy-mode nftables {line}");
+            let mut settings = settings(&line).unwrap();
+            assert_eq!(
+                settings.config.service_cidrs_mut(),
+                Some(&mut known.clone()),
+                "{line}"
+            );
+        }
     }
 
     #[test]

@@ -32,8 +32,9 @@ pub struct Config {
     /// How traffic from pods of this node is recognised. Default: [`ClusterCidr`](LocalDetection::ClusterCidr) without a network.
     pub local_detection: LocalDetection,
     /// The networks that cluster IPs are allocated from. Traffic to an address in them that no Service has is dropped. Other networks change
-    /// elements of a set only. Valid: any but those with the prefix length 0. Default: none.
-    pub service_cidrs: Vec<IpNet>,
+    /// elements of a set only. `None`: they are not known yet, and those that an earlier process wrote stay. Valid: any but those with the
+    /// prefix length 0. Default: no networks.
+    pub service_cidrs: Option<Vec<IpNet>>,
     /// Limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
     /// The longest time between two readings of the whole kernel, for the embedder's schedule. Default: 30 seconds.
@@ -55,7 +56,7 @@ impl Config {
             masquerade_all: false,
             masquerade_bit: MasqueradeBit::default(),
             local_detection: LocalDetection::ClusterCidr(Vec::new()),
-            service_cidrs: Vec::new(),
+            service_cidrs: Some(Vec::new()),
             conntrack: Conntrack::default(),
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
@@ -106,7 +107,12 @@ impl Config {
                 format!("{address} is an IPv4-mapped address; use the IPv4 address"),
             ));
         }
-        if let Some(net) = self.service_cidrs.iter().find(|net| net.prefix_len() == 0) {
+        if let Some(net) = self
+            .service_cidrs
+            .iter()
+            .flatten()
+            .find(|net| net.prefix_len() == 0)
+        {
             problems.push((
                 "service_cidrs",
                 format!(
@@ -131,7 +137,7 @@ mod tests {
         let mut config = Config::new("a");
         assert_eq!(config.validate(), Ok(()));
         config.services.families.clear();
-        config.service_cidrs = vec!["10.96.0.0/12".parse().unwrap(), "::/0".parse().unwrap()];
+        config.service_cidrs = Some(vec!["10.96.0.0/12".parse().unwrap(), "::/0".parse().unwrap()]);
         let error = config.validate().unwrap_err();
         assert_eq!(
             error.to_string(),

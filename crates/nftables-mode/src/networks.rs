@@ -19,6 +19,10 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
+    pub(crate) fn has_first(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// The elements of an interval: one for each end.
     pub(crate) fn items(&self) -> impl Iterator<Item = Item> {
         let item = |key: &Value, is_end| Item {

@@ -54,9 +54,10 @@ impl State {
             let state = &mut self.families[family.index()];
             state.is_served = is_served;
             state.is_table_dirty = true;
-            // The keys of elements are the same in both tables.
-            let networks = intervals(&self.config.service_cidrs, family, &Slot::First.table(family));
-            state.set_networks(networks);
+            if let Some(networks) = &self.config.service_cidrs {
+                // The keys of elements are the same in both tables.
+                state.set_networks(intervals(networks, family, &Slot::First.table(family)));
+            }
         }
     }
 

@@ -338,7 +338,7 @@ fn other_networks_of_cluster_ips_change_elements_only_and_an_address_in_them_is_
     assert_eq!(outcome(&process, [10, 96, 7, 7]), PacketFate::Accepted);
     let set = |process: &mut Process, networks: &[&str]| {
         let mut config = config();
-        config.service_cidrs = networks.iter().map(|net| net.parse().unwrap()).collect();
+        config.service_cidrs = Some(networks.iter().map(|net| net.parse().unwrap()).collect());
         process.proxier.set_config(&config).unwrap();
         commands(&process.sync())
     };
@@ -374,7 +374,7 @@ fn other_networks_of_cluster_ips_change_elements_only_and_an_address_in_them_is_
 #[test]
 fn networks_of_cluster_ips_that_another_program_changed_are_repaired_without_a_listing() {
     let mut config = config();
-    config.service_cidrs = vec!["10.96.0.0/16".parse().unwrap()];
+    config.service_cidrs = Some(vec!["10.96.0.0/16".parse().unwrap()]);
     let mut process = Process::on(Node::new(&Calls::default()), &config);
     process.sync();
     let before = process.node.owned();
@@ -404,6 +404,37 @@ fn networks_of_cluster_ips_that_another_program_changed_are_repaired_without_a_l
         assert_eq!(process.node.owned(), before);
     }
     assert_eq!(process.proxier.cost().listings, listings);
+}
+
+#[test]
+fn a_process_that_does_not_know_the_networks_of_cluster_ips_yet_keeps_those_of_an_earlier_one() {
+    let mut config = config();
+    config.service_cidrs = Some(vec![
+        "10.96.0.0/16".parse().unwrap(),
+        "255.255.255.0/24".parse().unwrap(),
+    ]);
+    let mut process = Process::on(Node::new(&Calls::default()), &config);
+    process.service(balanced("a", 1));
+    process.endpoints("a", &[(1, false)]);
+    process.sync();
+    let written = process.node.elements(Family::Ipv4, "service-cidrs");
+
+    config.service_cidrs = None;
+    let mut process = Process::on(process.node.clone(), &config);
+    process.service(balanced("a", 1));
+    process.endpoints("a", &[(1, false)]);
+    assert_eq!(commands(&process.sync()), [""; 0]);
+    // With other rules all of it is written to the other table.
+    config.masquerade_all = true;
+    process.proxier.set_config(&config).unwrap();
+    process.sync();
+    assert_eq!(&*process.node.table(Family::Ipv4).unwrap().name, SECOND_TABLE);
+    assert_eq!(process.node.elements(Family::Ipv4, "service-cidrs"), written);
+    // Then it learns them.
+    config.service_cidrs = Some(Vec::new());
+    process.proxier.set_config(&config).unwrap();
+    assert_eq!(commands(&process.sync()).len(), 1);
+    assert_eq!(process.node.elements(Family::Ipv4, "service-cidrs"), []);
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn passes(node: &Node, frontend: FrontendKey, hooks: &[Hook]) -> bool {
 #[test]
 fn nothing_refuses_packets_to_frontends_that_the_serving_mode_serves_while_others_stay() {
     let mut config = node::config();
-    config.service_cidrs = vec!["10.96.0.0/12".parse().unwrap()];
+    config.service_cidrs = Some(vec!["10.96.0.0/12".parse().unwrap()]);
     let mut process = Process::on(Node::new(&Calls::default()), &config);
     for last in 1..=2 {
         process.service(service(&format!("s{last}"), last));

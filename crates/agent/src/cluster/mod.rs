@@ -64,6 +64,7 @@ use self::connection::Connection;
 use self::node_events::Writer;
 pub use self::node_events::{NodeEvent, NodeEvents};
 use self::node_gate::NodeGate;
+pub(crate) use self::read::SERVICE_CIDRS_TIMEOUT;
 pub use self::read::{Objects, read};
 use self::reflector::Reflector;
 use self::resource::Resource;

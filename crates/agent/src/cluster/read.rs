@@ -8,16 +8,16 @@ use kernlink_services::{Change, Kind};
 
 use super::{Cluster, Options, Traffic, Update};
 
-/// How long the networks of cluster IPs are awaited after all other objects are known.
-const SERVICE_CIDRS_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the first sync waits for the ServiceCIDR objects after all others are known, if the server does not answer.
+pub(crate) const SERVICE_CIDRS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The present objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     /// The objects of all kinds that the proxier receives.
     pub changes: Vec<Change>,
-    /// The networks of the ServiceCIDR objects; none if they are not read.
-    pub service_cidrs: Vec<IpNet>,
+    /// The networks of the ServiceCIDR objects. `None`: they are not read, or cannot be.
+    pub service_cidrs: Option<Vec<IpNet>>,
 }
 
 /// Reads the full list of each kind. Texts about invalid objects are passed to `on_problem`, reasons why a list cannot be read to
@@ -70,7 +70,7 @@ pub fn read(
             Some(Update::Failed { .. }) if missing.is_empty() => {}
             Some(Update::Failed { kind, problem, .. }) => on_failure(format!("{kind}: {problem}"))?,
             Some(Update::ServiceCidrs(networks)) => {
-                objects.service_cidrs = networks;
+                objects.service_cidrs = Some(networks);
                 has_service_cidrs = true;
             }
             Some(Update::ServiceCidrsFailed(Some(problem))) => on_problem(format!("ServiceCIDR: {problem}")),

@@ -91,8 +91,8 @@ impl Config {
         in_mode!(self, |M, settings| M::services_mut(settings))
     }
 
-    /// The networks that cluster IPs are allocated from, to be changed. `None`: the mode does not use them.
-    pub fn service_cidrs_mut(&mut self) -> Option<&mut Vec<IpNet>> {
+    /// The networks that cluster IPs are allocated from if they are known, to be changed. `None`: the mode does not use them.
+    pub fn service_cidrs_mut(&mut self) -> Option<&mut Option<Vec<IpNet>>> {
         in_mode!(self, |M, settings| M::service_cidrs_mut(settings))
     }
 

@@ -36,8 +36,8 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     /// The node, and which of the Services it serves, to be changed.
     fn services_mut(settings: &mut Self::Settings) -> &mut kernlink_services::Config;
 
-    /// The networks that cluster IPs are allocated from, to be changed. Default: the mode does not use them.
-    fn service_cidrs_mut(_settings: &mut Self::Settings) -> Option<&mut Vec<IpNet>> {
+    /// The networks that cluster IPs are allocated from if they are known, to be changed. Default: the mode does not use them.
+    fn service_cidrs_mut(_settings: &mut Self::Settings) -> Option<&mut Option<Vec<IpNet>>> {
         None
     }
 
@@ -232,7 +232,7 @@ impl Served for NftablesMode {
         &mut settings.config.services
     }
 
-    fn service_cidrs_mut(settings: &mut NftablesConfig) -> Option<&mut Vec<IpNet>> {
+    fn service_cidrs_mut(settings: &mut NftablesConfig) -> Option<&mut Option<Vec<IpNet>>> {
         Some(&mut settings.config.service_cidrs)
     }
 

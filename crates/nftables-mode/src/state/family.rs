@@ -60,8 +60,9 @@ pub(crate) struct FamilyState {
     pub(super) observed_shared: HashSet<Shared, RandomState>,
     /// Those that are in the kernel and that no Service has: the last one that had it.
     pub(super) withdrawn_shared: BTreeMap<Shared, Option<ObjectName>>,
-    /// The networks that cluster IPs are allocated from: those that are desired, and those in the kernel.
-    pub(super) networks: BTreeSet<Interval>,
+    /// The networks that cluster IPs are allocated from: those that are desired (`None`: not known, and nothing was read yet), and those in
+    /// the kernel.
+    pub(super) networks: Option<BTreeSet<Interval>>,
     pub(super) observed_networks: BTreeSet<Interval>,
     pub(crate) are_networks_dirty: bool,
     /// Whether a listing or a recheck found others than the recorded ones.
@@ -149,7 +150,7 @@ impl FamilyState {
             shared: HashMap::default(),
             observed_shared: HashSet::default(),
             withdrawn_shared: BTreeMap::new(),
-            networks: BTreeSet::new(),
+            networks: None,
             observed_networks: BTreeSet::new(),
             are_networks_dirty: false,
             are_networks_changed: false,
@@ -400,14 +401,16 @@ impl FamilyState {
 
     /// Sets the networks that cluster IPs are allocated from.
     pub(crate) fn set_networks(&mut self, networks: BTreeSet<Interval>) {
-        if networks != self.networks {
-            self.networks = networks;
+        if self.networks.as_ref() != Some(&networks) {
+            self.networks = Some(networks);
             self.are_networks_dirty = true;
         }
     }
 
-    /// Records the networks as they were read. Returns whether others were recorded.
+    /// Records the networks as they were read. Returns whether others were recorded. The first ones stay until it is known which are desired.
     pub(crate) fn observe_networks(&mut self, networks: BTreeSet<Interval>) -> bool {
+        let whole = networks.iter().filter(|interval| interval.has_first());
+        self.networks.get_or_insert_with(|| whole.cloned().collect());
         let is_changed = networks != self.observed_networks;
         self.observed_networks = networks;
         is_changed
@@ -415,7 +418,7 @@ impl FamilyState {
 
     /// The write that the networks of cluster IPs need; `None` if they need none.
     pub(crate) fn write_networks(&self, slot: Slot) -> Option<Write> {
-        let (desired, observed) = (&self.networks, &self.observed_networks);
+        let (desired, observed) = (self.networks.as_ref()?, &self.observed_networks);
         let write = Write {
             added_networks: desired.difference(observed).cloned().collect(),
             deleted_networks: observed.difference(desired).cloned().collect(),
