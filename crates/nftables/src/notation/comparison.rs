@@ -115,7 +115,7 @@ impl Printer<'_> {
             return;
         }
         if !view.steps.is_empty() {
-            let value = form.text(bytes);
+            let value = form.named_text(bytes, self.context.names);
             let operator = if operator == CompareOperator::Equal {
                 "==".to_owned()
             } else {
@@ -124,7 +124,7 @@ impl Printer<'_> {
             self.condition(format!("{} {operator} {value}", view.full_text()));
             return;
         }
-        let value = form.text(bytes);
+        let value = form.named_text(bytes, self.context.names);
         let end = form.end_text(bytes);
         // `nft` writes a range of numbers as two comparisons.
         let merged = match (

@@ -7,6 +7,7 @@ use kernlink_base::Protocol;
 
 use super::value::{Quoted, duration};
 use crate::data_type::{DataType, DataTypes};
+use crate::names::Names;
 use crate::value::Value;
 
 /// How a field's value is written.
@@ -133,6 +134,13 @@ impl Form {
             Some(number) => self.number_text(number >> self.shift.min(127), bytes.len()),
             None => Value::new(bytes).to_string(),
         }
+    }
+
+    /// A value as `nft` writes it, by its name if it has one here.
+    pub(super) fn named_text(&self, bytes: &[u8], names: &Names) -> String {
+        let number = self.number(bytes);
+        let name = number.and_then(|number| names.name(self.data_type, number >> self.shift.min(127)));
+        name.map_or_else(|| self.text(bytes), quoted)
     }
 
     /// A value that is this number, and is shifted already.

@@ -11,19 +11,34 @@ use crate::expression::{
     BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, HashKind, LookupFlags, MetaKey,
     PayloadBase,
 };
+use crate::names::Names;
 use crate::register::Register;
 use crate::rule::Rule;
 use crate::set::{MapData, Set, SetFlags};
 use crate::table_family::TableFamily;
 use crate::verdict::Data;
 
-/// The sets and chains that rules refer to, with the elements of the anonymous ones.
-#[derive(Clone, Copy, Debug, Default)]
+/// The sets and chains that rules refer to, with the elements of the anonymous ones, and the names of numbers.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) sets: &'a [crate::SetContents],
     pub(super) chains: &'a [crate::ChainContents],
+    pub(super) names: &'a Names,
     /// The number of anonymous chains that the rule is in.
     pub(super) depth: u8,
+}
+
+static NO_NAMES: Names = Names::new();
+
+impl Default for Context<'_> {
+    fn default() -> Self {
+        Context {
+            sets: &[],
+            chains: &[],
+            names: &NO_NAMES,
+            depth: 0,
+        }
+    }
 }
 
 /// The largest number of anonymous chains in each other, as that of jumps.
@@ -144,7 +159,7 @@ impl Printer<'_> {
                 let bytes = value.as_bytes();
                 // A constant may be as long as its registers.
                 let bytes = bytes.get(..form.bytes() as usize).unwrap_or(bytes);
-                (view.text, view.form) = (form.text(bytes), *form);
+                (view.text, view.form) = (form.named_text(bytes, self.context.names), *form);
             }
             Some(view)
         };
@@ -223,7 +238,7 @@ impl Printer<'_> {
             } else {
                 bytes.get(..length as usize).unwrap_or(bytes)
             };
-            return Some(form.text(bytes));
+            return Some(form.named_text(bytes, self.context.names));
         }
         Some(self.view(&operand)?.full_text())
     }
