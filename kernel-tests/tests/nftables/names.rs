@@ -12,18 +12,18 @@ use crate::copy::sorted;
 use crate::{client, listing, nft};
 
 const RULESET: &str = "table ip t {
-    set devices { type iface_index; elements = { lo, one, two }; }
-    set pairs { type iface_index . mark; elements = { one . blue, lo . 7 }; }
-    set zones { type realm; elements = { cosmos, inside }; }
-    map colours { type devgroup : mark; elements = { default : blue, uplinks : 9 }; }
+    set links { type iface_index; elements = { \"lo\", \"one\", \"two\" }; }
+    set pairs { type iface_index . mark; elements = { \"one\" . blue, \"lo\" . 7 }; }
+    set zones { type realm; elements = { \"cosmos\", \"inside\" }; }
+    map colours { type devgroup : mark; elements = { \"default\" : blue, \"uplinks\" : 9 }; }
     chain a {
         iif \"one\" accept
         oif != \"lo\" accept
         iif { \"one\", \"two\" } drop
-        iif . tcp dport { \"two\" . 80, \"lo\" . 81 } accept
+        iif . tcp dport { \"two\" . 80 } accept
         iif vmap { \"lo\" : accept, \"one\" : drop }
         iif 4000 accept
-        iif @devices accept
+        iif @links accept
         iif . meta mark @pairs drop
         iifgroup \"uplinks\" oifgroup 7 accept
         rtclassid \"inside\" accept
@@ -31,6 +31,7 @@ const RULESET: &str = "table ip t {
         meta mark blue ct mark set red
         meta mark set iifgroup map @colours
         meta mark and 0xff == blue accept
+        meta mark and 2 == 2 meta mark set mark or 2
         meta mark 1-9 accept
         socket cgroupv2 level 2 \"system.slice/web\" accept
         dup to 10.0.0.1 device \"two\"

@@ -121,7 +121,10 @@ impl Printer<'_> {
             } else {
                 operator.to_string()
             };
-            self.condition(format!("{} {operator} {value}", view.full_text()));
+            self.condition(format!(
+                "{} {operator} {value}",
+                view.full_text(self.context.names)
+            ));
             return;
         }
         let value = form.named_text(bytes, self.context.names);

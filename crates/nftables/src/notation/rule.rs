@@ -200,7 +200,10 @@ impl Printer<'_> {
         let contents = self.context.set(name)?;
         let forms = set::key_forms(&contents.set, None);
         let key = self.key_of(register, contents.set.key_length, &forms)?;
-        let text: Vec<String> = key.iter().map(View::full_text).collect();
+        let text: Vec<String> = key
+            .iter()
+            .map(|view| view.full_text(self.context.names))
+            .collect();
         let has_steps = key.iter().any(|view| !view.steps.is_empty());
         let is_anonymous = contents.set.flags.contains(SetFlags::ANONYMOUS);
         let set_text = if is_anonymous {
@@ -240,7 +243,7 @@ impl Printer<'_> {
             };
             return Some(form.named_text(bytes, self.context.names));
         }
-        Some(self.view(&operand)?.full_text())
+        Some(self.view(&operand)?.full_text(self.context.names))
     }
 
     /// `None` if there is no notation for the expression, or a register has something without one.
@@ -347,7 +350,10 @@ impl Printer<'_> {
                     }
                     (HashKind::Jenkins, Some(source)) => {
                         let key = self.key(source, hash.length?)?;
-                        let key: Vec<String> = key.iter().map(View::full_text).collect();
+                        let key: Vec<String> = key
+                            .iter()
+                            .map(|view| view.full_text(self.context.names))
+                            .collect();
                         let (seed, offset) = (field::seed(hash.seed), field::offset(hash.offset));
                         format!("jhash {} mod {}{seed}{offset}", key.join(" . "), hash.modulus)
                     }
@@ -383,7 +389,7 @@ impl Printer<'_> {
                     ends.reverse();
                 }
                 let range = ends.join("-");
-                self.condition(format!("{} {not}{range}", view.full_text()));
+                self.condition(format!("{} {not}{range}", view.full_text(self.context.names)));
                 Some(())
             }
             Expression::Lookup(lookup) => self.lookup(lookup),
@@ -426,7 +432,7 @@ impl Printer<'_> {
             let text = match (bitwise.second_source, &bitwise.data) {
                 (Some(second), _) => {
                     let second = self.operand(second)?.clone();
-                    self.view(&second)?.full_text()
+                    self.view(&second)?.full_text(self.context.names)
                 }
                 (None, Some(data)) => data.to_string(),
                 (None, None) => return None,
@@ -510,7 +516,10 @@ impl Printer<'_> {
         }
         if let Some(data) = dynset.data {
             let data = self.key_of(data, data_length, &forms)?;
-            let data: Vec<String> = data.iter().map(View::full_text).collect();
+            let data: Vec<String> = data
+                .iter()
+                .map(|view| view.full_text(self.context.names))
+                .collect();
             text += &format!(" : {}", data.join(" . "));
         }
         self.say(text + " }");
