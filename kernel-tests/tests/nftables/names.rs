@@ -32,7 +32,16 @@ const RULESET: &str = "table ip t {
         meta mark set iifgroup map @colours
         meta mark and 0xff == blue accept
         meta mark and 2 == 2 meta mark set mark or 2
-        meta mark 1-9 accept
+        meta mark 2-9 accept
+        meta mark != 2-9 accept
+        meta mark >= 2 accept
+        meta mark { 2-5, 9 } drop
+        meta mark set meta mark map { 2 : 3, 4-9 : 2 }
+        ct mark and 0xf0 vmap { 2 : drop }
+        iifgroup 3-5 accept
+        iif 1-4000 accept
+        iif > 1 accept
+        iif { 1-3, 4000 } accept
         socket cgroupv2 level 2 \"system.slice/web\" accept
         dup to 10.0.0.1 device \"two\"
     }

@@ -379,7 +379,8 @@ impl Printer<'_> {
                 } else {
                     ""
                 };
-                let mut ends = [&range.from, &range.to].map(|end| view.form.end_text(end.as_bytes()));
+                let names = self.context.names;
+                let mut ends = [&range.from, &range.to].map(|end| view.form.end_text(end.as_bytes(), names));
                 // Not from one hour to a later one is until the first one of the next day.
                 let is_reversed = view.form.data_type == DataType::HourOfDay
                     && range.operator == CompareOperator::NotEqual

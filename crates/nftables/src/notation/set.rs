@@ -217,7 +217,7 @@ pub(super) fn range_text(form: &Form, first: &[u8], last: &[u8], names: &Names) 
     {
         return format!("{}/{length}", form.text(first));
     }
-    format!("{}-{}", form.end_text(first), form.end_text(last))
+    format!("{}-{}", form.end_text(first, names), form.end_text(last, names))
 }
 
 /// What all names of a range begin with, if these are all such names.
