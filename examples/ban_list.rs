@@ -8,43 +8,27 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kernlink_nftables::{
-    BaseChain, Chain, ChainType, Client, DataType, DynsetOperation, Element, Elements, Hook, Nftables,
-    Operation, Protocol, RuleBuilder, Set, SetFlags, Table, TableFamily, TableKey, Value, Verdict,
+    BaseChain, Chain, ChainType, Client, DataType, Element, Elements, Hook, Nftables, Operation, Protocol,
+    RuleBuilder, Set, SetFlags, Table, TableFamily, TableKey, Verdict,
 };
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let trap: u16 = arguments
-        .next()
-        .context("usage: ban_list PORT [ADDRESS...]")?
-        .parse()?;
-    let banned = arguments.map(|address| address.parse().context("invalid address"));
-    let banned: Vec<Ipv4Addr> = banned.collect::<Result<_>>()?;
+    let port = arguments.next().context("usage: ban_list PORT [ADDRESS...]")?;
+    let port: u16 = port.parse()?;
+    let ban = |address: String| Ok(Element::new(address.parse::<Ipv4Addr>()?).with_comment("by command"));
+    let banned: Vec<Element> = arguments.map(ban).collect::<Result<_>>()?;
 
     let table = TableKey::new(TableFamily::Ip, "guard");
     let input = table.chain("input");
+    let base = BaseChain::new(ChainType::Filter, Hook::Input, BaseChain::FILTER);
     let set = Set::new(table.set("banned"), &[DataType::Ipv4Address])
         .with_flags(SetFlags::EVAL)
         .with_size(65_536)
         .with_timeout(Duration::from_secs(3600));
     let rule = || RuleBuilder::new(input.clone());
-    let drop = rule()
-        .source_address()
-        .is_in(&set)
-        .counter()
-        .verdict(Verdict::Drop);
-    let is_trap = rule().transport_protocol().equals(Protocol::TCP);
-    let is_trap = is_trap
-        .destination_port()
-        .equals(Value::port(trap))
-        .source_address();
-    let ban = is_trap
-        .change_set(DynsetOperation::Add, &set, None)
-        .verdict(Verdict::Drop);
-    let base = BaseChain::new(ChainType::Filter, Hook::Input, BaseChain::FILTER);
-    let elements = banned
-        .into_iter()
-        .map(|address| Element::new(address).with_comment("by command"));
+    let drop = rule().source_address().is_in(&set).counter();
+    let trap = rule().is_to_port(Protocol::TCP, port).source_address();
 
     let mut client = Client::open()?;
     client.apply(&[
@@ -52,15 +36,14 @@ fn main() -> Result<()> {
         Operation::add(set.clone()),
         Operation::add(Chain::new(input.clone()).with_base(base)),
         // Without the rules of an earlier call.
-        Operation::flush_chain(input),
-        Operation::add(drop.build()?),
-        Operation::add(ban.build()?),
-        Operation::add(Elements::new(set.key.clone(), elements)),
+        Operation::flush_chain(input.clone()),
+        Operation::add(drop.verdict(Verdict::Drop).build()?),
+        Operation::add(trap.add_to(&set).verdict(Verdict::Drop).build()?),
+        Operation::add(Elements::new(set.key.clone(), banned)),
     ])?;
     for element in client.list_elements(&set.key)? {
         let left = element.expiration.unwrap_or_default().as_secs();
-        let address = Ipv4Addr::from(<[u8; 4]>::try_from(element.key.as_bytes())?);
-        println!("{address} for {left} s");
+        println!("{} for {left} s", set.key_types.format(&element.key));
     }
     Ok(())
 }

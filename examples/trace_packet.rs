@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kernlink_nftables::{
     BaseChain, Chain, ChainType, Client, Event, Hook, Monitor, MonitorScope, Nftables, Operation, Protocol,
-    RuleBuilder, Table, TableFamily, TableKey, Value,
+    RuleBuilder, Table, TableFamily, TableKey,
 };
 
 fn main() -> Result<()> {
@@ -23,8 +23,7 @@ fn main() -> Result<()> {
     let rule = RuleBuilder::new(output.clone())
         .destination_address()
         .equals(*target.ip());
-    let rule = rule.transport_protocol().equals(Protocol::UDP);
-    let rule = rule.destination_port().equals(Value::port(target.port())).trace();
+    let rule = rule.is_to_port(Protocol::UDP, target.port()).trace();
 
     let mut client = Client::open()?;
     let rules = client.ruleset()?;
@@ -38,14 +37,7 @@ fn main() -> Result<()> {
     for event in &mut monitor {
         let Event::Trace(step) = event? else { continue };
         // The statements of the rule, if it is not the one that traces.
-        let of_table = rules
-            .tables
-            .iter()
-            .find(|contents| contents.table.key == step.table);
-        let chains = of_table.into_iter().flat_map(|contents| &contents.chains);
-        let mut rules = chains.flat_map(|contents| &contents.rules);
-        let rule = rules.find(|rule| rule.handle == step.rule && step.rule.is_some());
-        match rule {
+        match step.rule.and_then(|handle| rules.rule(&step.table, handle)) {
             Some(rule) => println!("{step}: {rule}"),
             None => println!("{step}"),
         }

@@ -39,6 +39,14 @@ pub fn select_iptables_variant(variant: &str) {
     }
 }
 
+/// For the calling thread and the programs that it starts, each of these folders, the second ones, has the files of another folder.
+pub fn replace_folders(folders: &[(&Path, &Path)]) {
+    unshare_mounts();
+    for (source, target) in folders {
+        mount_all(&[(Some(source), target, MsFlags::MS_BIND)]);
+    }
+}
+
 fn unshare_mounts() {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_FS)
         .unwrap_or_else(|error| panic!("cannot create a mount namespace: {error}"));

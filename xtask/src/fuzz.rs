@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs the fuzz targets, which are a workspace of their own.
 
 use std::{
-    fs,
+    fs::{self, File},
     num::NonZeroU64,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -13,7 +13,8 @@ use cargo_metadata::{MetadataCommand, TargetKind};
 
 use crate::{
     retry::retry,
-    workspace::{Workspace, output, succeed},
+    step::{Group, succeed_in_group},
+    workspace::{Workspace, output},
 };
 
 const CARGO_FUZZ: &str = "0.13.2";
@@ -49,7 +50,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
             .env("RUSTC_BOOTSTRAP", "1");
         command
     };
-    succeed(&mut command("build"))?;
+    for target in &targets {
+        succeed_in_group(command("build").arg(target))?;
+    }
     let seconds = options.seconds.map_or(MINUTE.as_secs(), NonZeroU64::get);
     let mut failed = Vec::new();
     for target in &targets {
@@ -62,13 +65,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
         if corpus.is_dir() {
             command.arg(&corpus);
         }
-        let run = command
-            .args(["--", &format!("-max_total_time={seconds}"), "-timeout=20"])
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("starting {}", cargo_fuzz.display()))?;
-        let text = String::from_utf8_lossy(&run.stderr);
-        match runs(&text).filter(|_| run.status.success()) {
+        command.args(["--", &format!("-max_total_time={seconds}"), "-timeout=20"]);
+        let (success, text) = run_to_end(&mut command, &found.with_extension("log"))?;
+        match runs(&text).filter(|_| success) {
             Some(runs) => println!("good    {runs:>10} inputs  {target}"),
             None => {
                 println!("FAILED  {target}");
@@ -84,6 +83,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
         println!("failed: {}; the inputs are in fuzz/artifacts/", failed.join(", "));
     }
     Ok(failed.is_empty())
+}
+
+/// Runs a command, and returns whether it succeeded and what it wrote to the standard error, which is recorded in a file. An interrupt
+/// kills it with the processes that it started.
+fn run_to_end(command: &mut Command, log: &Path) -> Result<(bool, String)> {
+    let file = File::create(log).with_context(|| format!("creating {}", log.display()))?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+    let status = Group::spawn(command)?.wait_while(|_| true)?;
+    let text = fs::read(log).with_context(|| format!("reading {}", log.display()))?;
+    let success = status.is_some_and(|status| status.success());
+    Ok((success, String::from_utf8_lossy(&text).into_owned()))
 }
 
 /// The names of the targets, in order.
@@ -116,7 +126,7 @@ fn cargo_fuzz(workspace: &Workspace) -> Result<PathBuf> {
     let install = ["install", "--quiet", "--locked", "--version", CARGO_FUZZ];
     retry("building cargo-fuzz", || {
         let mut command = workspace.cargo();
-        succeed(command.args(install).args(["cargo-fuzz", "--root"]).arg(&folder))
+        succeed_in_group(command.args(install).args(["cargo-fuzz", "--root"]).arg(&folder))
     })?;
     Ok(program)
 }
@@ -130,6 +140,16 @@ mod tests {
         let text = "#2 INITED cov: 5\nDone 1234 runs in 61 second(s)\n";
         assert_eq!(runs(text), Some(1234));
         assert_eq!(runs("==1== ERROR: libFuzzer: deadly signal\n"), None);
+    }
+
+    #[test]
+    fn a_target_fails_with_its_output() {
+        let log = std::env::temp_dir().join(format!("xtask-fuzz-{}", std::process::id()));
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo to the output; echo to the error >&2; exit 77"]);
+        let end = run_to_end(&mut command, &log).unwrap();
+        assert_eq!(end, (false, "to the error\n".to_owned()));
+        fs::remove_file(log).unwrap();
     }
 
     #[test]

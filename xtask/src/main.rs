@@ -215,7 +215,7 @@ fn run() -> Result<ExitCode> {
         )?,
         Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
         Verb::NftSuite(options) => nft_suite::run(&workspace, &options)?,
-        Verb::NftVectors { folder } => nft_vectors::run(&workspace, &folder).map(|()| true)?,
+        Verb::NftVectors { folder } => nft_vectors::run(&workspace, &folder)?,
         Verb::Fuzz(options) => fuzz::run(&workspace, &options)?,
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
         Verb::UpstreamE2e(options) => upstream_e2e::run(&workspace, &options)?,

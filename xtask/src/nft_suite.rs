@@ -8,7 +8,7 @@ use kernlink_kernel_tests::programs::PROGRAMS;
 use crate::{
     host, programs,
     provision::{self, inherited},
-    step::{self, Records, Step, pass_through},
+    step::{self, Step},
     workspace::{KERNEL_TESTS, Workspace},
 };
 
@@ -74,9 +74,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
         time_limit: TIME_LIMIT,
         show: true,
     };
-    let records = workspace.target().join("xtask/nft-suite-records");
-    fs::create_dir_all(&records).with_context(|| format!("creating {}", records.display()))?;
-    let records = Records::new(&records, 0);
-    step::run(&host::in_private_namespace(&step), &records, pass_through)?;
-    Ok(records.read_end()?.is_some_and(|end| end.is_success()))
+    step::run_tests(
+        "nft-suite",
+        &host::in_private_namespace(&step),
+        workspace.target(),
+    )
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     libtest,
-    report::{Binary, Skip},
+    report::{Binary, Report, Skip, TierReport},
     threads,
 };
 
@@ -246,6 +246,30 @@ pub(crate) fn run(step: &Step, records: &Records, sink: Sink) -> Result<End> {
     Ok(end)
 }
 
+/// Runs a test binary and shows its output. False if a test failed, or none ran; the reason is printed.
+pub(crate) fn run_tests(tier: &'static str, step: &Step, target: &Path) -> Result<bool> {
+    let folder = target.join("xtask").join(format!("{tier}-records"));
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let records = Records::new(&folder, 0);
+    // Those of an earlier run.
+    for file in [records.end(), records.skips()] {
+        if let Err(error) = fs::remove_file(&file)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("removing {}", file.display()));
+        }
+    }
+    run(step, &records, pass_through)?;
+    let report = Report {
+        tiers: vec![TierReport {
+            name: tier,
+            binaries: vec![records.read_binary(step)?],
+        }],
+    };
+    println!("{report}");
+    Ok(report.is_success())
+}
+
 fn copy_lines(
     pipe: impl Read + Send + 'static,
     stream: Stream,
@@ -436,6 +460,26 @@ mod tests {
         succeed_in_group(&mut Command::new("/bin/true")).unwrap();
         let error = succeed_in_group(&mut Command::new("/bin/false")).unwrap_err();
         assert_eq!(error.to_string(), "/bin/false: exit status: 1");
+    }
+
+    #[test]
+    fn a_run_without_tests_is_a_failure() {
+        let folder = folder("no-tests");
+        let summary = |passed: u8| {
+            shell(&format!(
+                "echo 'running {passed} tests'; echo 'test result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured'"
+            ))
+        };
+        assert!(run_tests("one", &summary(1), &folder).unwrap());
+        assert!(!run_tests("none", &summary(0), &folder).unwrap());
+        let skip = shell(
+            "echo 'kernlink-skip: a: no kernel' >> $KERNLINK_SKIP_FILE; echo 'running 1 test'
+             echo 'test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured'",
+        );
+        assert!(!run_tests("skipped", &skip, &folder).unwrap());
+        // The skip of an earlier run does not count.
+        assert!(run_tests("skipped", &summary(1), &folder).unwrap());
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -224,7 +224,10 @@ impl Nftables for Fake {
         let now = self.now;
         match self.elements.get(set) {
             Some(elements) => Ok(Box::new(elements.iter(now).map(Ok))),
-            None => Err(missing(format!("list elements of set {set}"))),
+            None => {
+                let error = missing(format!("list elements of set {set}"));
+                Ok(Box::new(std::iter::once(Err(error))))
+            }
         }
     }
 

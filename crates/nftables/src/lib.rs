@@ -15,6 +15,7 @@ mod fake;
 mod flowtable;
 mod forward;
 mod generation;
+mod names;
 mod notation;
 mod object;
 mod operation;
@@ -59,7 +60,8 @@ pub use fake::{Fake, Packet, PacketFate, PacketOutcome};
 pub use flowtable::{Flowtable, FlowtableFlags, FlowtableKey};
 pub use generation::Generation;
 pub use kernlink_base::{Family, KernelRelease, Protocol};
-pub use notation::Commands;
+pub use names::Names;
+pub use notation::{Commands, Listing};
 pub use object::{
     ConnectionExpectation, ConnectionTimeout, Helper, HostU32, Object, ObjectData, ObjectKey, ObjectKind,
     SecurityMark, Timeouts,

@@ -20,3 +20,4 @@ mod view;
 
 pub use self::operation::Commands;
 pub(crate) use self::operation::{Brief, OneElement};
+pub use self::ruleset::Listing;

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use kernlink_base::Protocol;
+
 use crate::chain::ChainKey;
 use crate::expression::lengths::{ct_length, meta_length};
 use crate::expression::{
@@ -205,6 +207,13 @@ impl RuleBuilder {
     /// Appends the destination port of TCP, UDP or SCTP to the key.
     pub fn destination_port(self) -> Self {
         self.payload(PayloadBase::Transport, 2, 2)
+    }
+
+    /// The rule ends unless the packet has this protocol of the transport layer, one with ports, and this destination port. A field that
+    /// was loaded before must have been used.
+    pub fn is_to_port(self, protocol: Protocol, port: u16) -> Self {
+        let rule = self.transport_protocol().equals(protocol);
+        rule.destination_port().equals(Value::port(port))
     }
 
     /// Appends bytes of the packet to the key.
@@ -453,6 +462,11 @@ impl RuleBuilder {
         }
     }
 
+    /// Adds the key to a set, where it remains for the timeout of the set, if it has one. The rule ends if that fails: the set is full.
+    pub fn add_to(self, set: &Set) -> Self {
+        self.change_set(DynsetOperation::Add, set, None)
+    }
+
     /// Sets bits of the mark: `(mark & keep) ^ toggle`.
     pub fn set_mark(self, keep: u32, toggle: u32) -> Self {
         let register = Register::data(VALUES);
@@ -668,6 +682,35 @@ mod tests {
     #[track_caller]
     fn refused(builder: RuleBuilder, expected: &str) {
         assert_eq!(builder.build().unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn a_port_is_compared_with_its_protocol() {
+        let short = builder().is_to_port(Protocol::UDP, 53).build().unwrap();
+        let long = builder().transport_protocol().equals(Protocol::UDP);
+        let long = long.destination_port().equals([0, 53]).build().unwrap();
+        assert_eq!(short, long);
+        assert_eq!(short.to_string(), "udp dport 53");
+        refused(
+            builder().source_address().is_to_port(Protocol::UDP, 53),
+            "== 0x11: a key of 8 bytes; the value has 1 bytes",
+        );
+    }
+
+    #[test]
+    fn a_key_is_added_to_a_set() {
+        let set = Set::new(table().set("s"), &[DataType::Ipv4Address]);
+        let dynamic = set.clone().with_flags(SetFlags::EVAL);
+        let rule = |builder: RuleBuilder| builder.build().unwrap();
+        let add = DynsetOperation::Add;
+        assert_eq!(
+            rule(builder().source_address().add_to(&dynamic)),
+            rule(builder().source_address().change_set(add, &dynamic, None))
+        );
+        refused(
+            builder().source_address().add_to(&set),
+            "add: s is not a dynamic set (SetFlags::EVAL)",
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::object::Object;
 use crate::operation::Operation;
 use crate::rule::Rule;
 use crate::set::{Set, SetFlags};
-use crate::table::Table;
+use crate::table::{Table, TableKey};
 
 /// Tables with everything in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +21,20 @@ pub struct Ruleset {
 }
 
 impl Ruleset {
+    /// A table with everything in it; `None` if there is none.
+    #[must_use]
+    pub fn table(&self, key: &TableKey) -> Option<&TableContents> {
+        self.tables.iter().find(|contents| contents.table.key == *key)
+    }
+
+    /// The rule with this handle, which is unique in its table: for example that of a step of a [`Trace`](crate::Trace).
+    #[must_use]
+    pub fn rule(&self, table: &TableKey, handle: u64) -> Option<&Rule> {
+        let chains = self.table(table)?.chains.iter();
+        let mut rules = chains.flat_map(|contents| &contents.rules);
+        rules.find(|rule| rule.handle == Some(handle))
+    }
+
     /// The operations that make this ruleset where there is none, in one transaction. State is included: counters, and the time until
     /// elements expire.
     #[must_use]
@@ -178,7 +192,35 @@ impl ChainContents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DataType, Item, TableFamily, TableKey, Value};
+    use crate::{DataType, Item, TableFamily, Value};
+
+    #[test]
+    fn a_rule_is_found_by_the_handle_in_its_table() {
+        let mut ruleset = Ruleset::default();
+        let key = |name: &str| TableKey::new(TableFamily::Ip, name);
+        for name in ["a", "b"] {
+            let mut contents = TableContents::new(Table::new(key(name)));
+            for chain in ["c", "d"] {
+                let chain = Chain::new(key(name).chain(chain));
+                let mut rule = Rule::new(chain.key.clone(), Vec::new()).with_comment(name);
+                rule.handle = Some(if *chain.key.name == *"c" { 4 } else { 5 });
+                contents.chains.push(ChainContents::new(
+                    chain,
+                    vec![Rule::new(rule.chain.clone(), Vec::new()), rule],
+                ));
+            }
+            ruleset.tables.push(contents);
+        }
+        let found = |name: &str, handle| {
+            let rule = ruleset.rule(&key(name), handle)?;
+            Some((rule.comment()?.to_owned(), rule.chain.name.to_string()))
+        };
+        assert_eq!(found("a", 4), Some(("a".to_owned(), "c".to_owned())));
+        assert_eq!(found("b", 5), Some(("b".to_owned(), "d".to_owned())));
+        assert_eq!(found("b", 6), None);
+        assert_eq!(found("missing", 4), None);
+        assert_eq!(ruleset.table(&key("b")), ruleset.tables.get(1));
+    }
 
     #[test]
     fn ranges_are_written_from_the_first_one_on() {

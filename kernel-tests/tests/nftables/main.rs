@@ -6,6 +6,7 @@ mod contents;
 mod copy;
 mod events;
 mod expressions;
+mod names;
 mod neighbours;
 mod releases;
 mod rules;

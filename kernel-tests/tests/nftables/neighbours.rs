@@ -86,6 +86,32 @@ fn a_table_that_another_socket_owns_cannot_be_changed() {
     });
 }
 
+#[test]
+fn a_table_of_an_owner_is_left_alone_by_others_and_ends_with_the_owner() {
+    since!(5, 12);
+    NetNs::new().run(|| {
+        let (mut owner, mut other) = (client(), client());
+        let owned = Table::new(table()).with_flags(TableFlags::OWNER);
+        owner.apply(&[Operation::add(owned)]).unwrap();
+        let chain = Operation::add(Chain::new(table().chain("a")));
+        for refused in [chain.clone(), Operation::delete(table())] {
+            let error = other.apply(&[refused]).unwrap_err();
+            assert!(error.is_permission_denied(), "{error:?}");
+            let reason = std::error::Error::source(&error).unwrap().to_string();
+            assert!(reason.contains("another socket owns the table"), "{reason}");
+        }
+        nft("flush ruleset");
+        owner.apply(&[chain]).unwrap();
+        assert_eq!(other.chains(&table()).unwrap().len(), 1);
+        drop(owner);
+        // A program that another test starts at this moment has the socket too, until it is executed.
+        wait::until(|| match other.table(&table()) {
+            Ok(None) => Ok(()),
+            table => Err(format!("{table:?}")),
+        });
+    });
+}
+
 /// Set for the process that the test below starts.
 const INSIDE: &str = "KERNLINK_WITHOUT_CAPABILITY";
 

@@ -7,9 +7,10 @@ use super::{Rules, add_base, add_chain, add_table, jump, ok, refused, rule, tabl
 use crate::chain::{BaseChain, Chain, ChainType, Hook, Policy};
 use crate::error::Error;
 use crate::expression::{
-    Compare, CompareOperator, Counter, Immediate, Meta, MetaKey, NumberGenerator, NumberGeneratorKind,
-    ObjectReference,
+    Compare, CompareOperator, Counter, FlowOffload, Immediate, Meta, MetaKey, NumberGenerator,
+    NumberGeneratorKind, ObjectReference,
 };
+use crate::flowtable::{Flowtable, FlowtableKey};
 use crate::object::{Object, ObjectData, ObjectKey, ObjectKind};
 use crate::operation::{Flush, Operation};
 use crate::register::Register;
@@ -29,6 +30,7 @@ pub(super) const CHECKS: &[Check<Rules>] = checks!(
     sixteen_jumps_are_accepted_and_seventeen_refused,
     jumps_to_base_chains_are_refused,
     an_object_in_use_is_busy,
+    a_flowtable_in_use_is_busy,
     numbers_without_a_modulus_are_refused,
 );
 
@@ -223,6 +225,34 @@ fn an_object_in_use_is_busy(rules: &mut Rules) {
         Operation::flush_chain(table().chain("a")),
         Operation::delete(key.clone()),
     ]));
+    refused(rules.apply(&[Operation::delete(key)]), Error::is_not_found);
+}
+
+/// Skipped where there are no flowtables: the kernel needs `CONFIG_NF_FLOW_TABLE_INET`.
+fn a_flowtable_in_use_is_busy(rules: &mut Rules) {
+    let key = FlowtableKey::new(table(), "f");
+    let flowtable = Flowtable::new(key.clone(), -7, ["lo"]);
+    let rule = Rule::new(table().chain("a"), vec![FlowOffload::new("f").into()]);
+    ok(rules.apply(&[add_table(), add_chain("a")]));
+    refused(rules.apply(&[Operation::add(rule.clone())]), Error::is_not_found);
+    ok(rules.apply(&[Operation::add(flowtable.clone()), Operation::add(rule)]));
+    let read = ok(rules.flowtables(&table()));
+    let [read] = &*read else { panic!("{read:?}") };
+    assert!(read.handle.is_some());
+    assert_eq!(
+        (&read.key, read.priority, &read.devices),
+        (&key, -7, &flowtable.devices)
+    );
+    refused(
+        rules.apply(&[Operation::create(flowtable)]),
+        Error::is_already_exists,
+    );
+    refused(rules.apply(&[Operation::delete(key.clone())]), Error::is_busy);
+    ok(rules.apply(&[
+        Operation::flush_chain(table().chain("a")),
+        Operation::delete(key.clone()),
+    ]));
+    assert_eq!(ok(rules.flowtables(&table())), []);
     refused(rules.apply(&[Operation::delete(key)]), Error::is_not_found);
 }
 

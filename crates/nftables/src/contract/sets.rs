@@ -33,6 +33,7 @@ pub(super) const CHECKS: &[Check<Rules>] = checks!(
     maps_to_objects_keep_objects_busy,
     a_lookup_that_does_not_fit_its_set_is_refused,
     a_flushed_set_is_empty,
+    elements_are_returned_one_after_the_other,
 );
 
 const PAIR: [DataType; 2] = [DataType::Ipv4Address, DataType::Service];
@@ -333,5 +334,28 @@ fn a_flushed_set_is_empty(rules: &mut Rules) {
     refused(
         rules.apply(&[Operation::flush_set(table().set("missing"))]),
         Error::is_not_found,
+    );
+}
+
+fn elements_are_returned_one_after_the_other(rules: &mut Rules) {
+    let missing = ok(rules.elements(&table().set("s"))).next();
+    refused(missing.unwrap_or(Ok(port(0))), Error::is_not_found);
+    // The size keeps the kernel from changing that of the hash table meanwhile.
+    ok(rules.apply(&[
+        add_table(),
+        Operation::add(ports("s").with_size(10_000)),
+        Operation::add(elements("s", (0..5_000).map(port))),
+    ]));
+    let mut found: Vec<Value> = ok(rules.elements(&table().set("s")))
+        .map(|element| ok(element).key)
+        .collect();
+    found.sort();
+    assert_eq!(found, (0..5_000).map(Value::port).collect::<Vec<_>>());
+    // The rest need not be read.
+    let first = ok(rules.elements(&table().set("s"))).next();
+    assert!(matches!(first, Some(Ok(_))), "{first:?}");
+    assert_eq!(
+        ok(rules.find_elements(&elements("s", [port(9)]))),
+        [Some(port(9))]
     );
 }

@@ -110,8 +110,12 @@ fn a_transaction_of_another_generation_is_refused(rules: &mut Rules) {
 }
 
 fn each_transaction_that_changes_something_has_a_generation(rules: &mut Rules) {
+    // The kernel is port 0.
+    let port = rules.port();
+    assert_ne!(port, Some(0));
     let first = ok(rules.generation());
     ok(rules.apply(&[add_table(), add_chain("a")]));
+    assert_eq!(rules.port(), port);
     let second = ok(rules.generation());
     assert_ne!(first, second);
     ok(rules.ruleset());

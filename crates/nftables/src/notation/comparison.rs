@@ -114,18 +114,25 @@ impl Printer<'_> {
             self.condition(format!("{text} {}{value}/{length}", operator_text(operator)));
             return;
         }
+        let names = self.context.names;
+        let value = if is_equality {
+            form.named_text(bytes, names)
+        } else {
+            form.ordered_text(bytes, names)
+        };
         if !view.steps.is_empty() {
-            let value = form.text(bytes);
             let operator = if operator == CompareOperator::Equal {
                 "==".to_owned()
             } else {
                 operator.to_string()
             };
-            self.condition(format!("{} {operator} {value}", view.full_text()));
+            self.condition(format!(
+                "{} {operator} {value}",
+                view.full_text(self.context.names)
+            ));
             return;
         }
-        let value = form.text(bytes);
-        let end = form.end_text(bytes);
+        let end = form.end_text(bytes, names);
         // `nft` writes a range of numbers as two comparisons.
         let merged = match (
             self.statements.last().and_then(|last| last.bound.as_ref()),

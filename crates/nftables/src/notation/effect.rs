@@ -241,7 +241,8 @@ impl Printer<'_> {
     fn address_range(&mut self, first: Register, last: Register, form: Form, text: String) -> Option<String> {
         let constants = [first, last].map(|register| self.operand(register)?.constant().cloned());
         if let [Some(first), Some(last)] = &constants {
-            let range = super::set::range_text(&form, first.as_bytes(), last.as_bytes());
+            let names = self.context.names;
+            let range = super::set::range_text(&form, first.as_bytes(), last.as_bytes(), names);
             return Some(range);
         }
         Some(format!(

@@ -7,6 +7,7 @@ use kernlink_base::Protocol;
 
 use super::value::{Quoted, duration};
 use crate::data_type::{DataType, DataTypes};
+use crate::names::Names;
 use crate::value::Value;
 
 /// How a field's value is written.
@@ -102,8 +103,16 @@ impl Form {
         matches!(self.data_type, DataType::Ipv4Address | DataType::Ipv6Address)
     }
 
-    /// An end of a range: a number without a name.
-    pub(super) fn end_text(&self, bytes: &[u8]) -> String {
+    /// Whether `nft` looks up the name of a number also where it prints others without their names: in ranges and comparisons of order.
+    fn is_always_named(&self) -> bool {
+        matches!(self.data_type, DataType::InterfaceIndex | DataType::ControlGroup)
+    }
+
+    /// An end of a range: most numbers have no name there.
+    pub(super) fn end_text(&self, bytes: &[u8], names: &Names) -> String {
+        if self.is_always_named() {
+            return self.named_text(bytes, names);
+        }
         let is_named = symbol(self.data_type, 0).is_some()
             || symbol(self.data_type, 1).is_some()
             || self.data_type == DataType::IgmpType;
@@ -132,6 +141,22 @@ impl Form {
         match self.number(bytes) {
             Some(number) => self.number_text(number >> self.shift.min(127), bytes.len()),
             None => Value::new(bytes).to_string(),
+        }
+    }
+
+    /// A value as `nft` writes it, by its name if it has one here.
+    pub(super) fn named_text(&self, bytes: &[u8], names: &Names) -> String {
+        let number = self.number(bytes);
+        let name = number.and_then(|number| names.name(self.data_type, number >> self.shift.min(127)));
+        name.map_or_else(|| self.text(bytes), quoted)
+    }
+
+    /// A value in a comparison of order, which has the name that it has as an end of a range.
+    pub(super) fn ordered_text(&self, bytes: &[u8], names: &Names) -> String {
+        if self.is_always_named() {
+            self.named_text(bytes, names)
+        } else {
+            self.text(bytes)
         }
     }
 
@@ -576,7 +601,7 @@ mod tests {
             text(DataType::Integer, &[9; 17]),
             format!("0x{}", "09".repeat(17))
         );
-        assert_eq!(Form::of(DataType::Protocol).end_text(&[6]), "6");
+        assert_eq!(Form::of(DataType::Protocol).end_text(&[6], &Names::new()), "6");
     }
 
     #[test]

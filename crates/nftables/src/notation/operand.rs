@@ -1,11 +1,12 @@
 //! What registers have, and how it is written.
 
-use super::form::Form;
+use super::form::{Form, quoted};
 use super::header::{Header, HeaderField, extension, routing};
 use super::protocols::{Slice, Subject};
 use super::value::ones;
 use crate::data_type::{DataType, DataTypes};
 use crate::expression::{ExtensionHeaderKind, MetaKey};
+use crate::names::Names;
 use crate::value::Value;
 
 /// Bits of an extension header or option. Offset and length are in bits.
@@ -124,14 +125,16 @@ impl View {
     }
 
     /// The text with the steps that remain.
-    pub(super) fn full_text(&self) -> String {
+    pub(super) fn full_text(&self, names: &Names) -> String {
         let mut text = self.text.clone();
         let mut precedence = 9;
         for step in &self.steps {
             // What was shifted is no longer a value of the field.
             let has_names = !matches!(step, Step::MaskXor(..)) || precedence != 4;
             text = match step {
-                Step::MaskXor(mask, xor) => self.masked(text, mask, xor, &mut precedence, has_names),
+                Step::MaskXor(mask, xor) => {
+                    self.masked(text, mask, xor, &mut precedence, has_names.then_some(names))
+                }
                 Step::Left(bits) => wrapped(text, &mut precedence, 4, "<<", &bits.to_string()),
                 Step::Right(bits) => wrapped(text, &mut precedence, 4, ">>", &bits.to_string()),
                 Step::ByteOrder => text,
@@ -148,13 +151,13 @@ impl View {
         mask: &Value,
         xor: &Value,
         precedence: &mut u8,
-        has_names: bool,
+        names: Option<&Names>,
     ) -> String {
         let bytes = mask.as_bytes();
         // Bits beyond the field are those of a number of the host.
         let form = Form {
             is_host: self.form.is_host || bytes.len() as u32 * 8 > self.length.next_multiple_of(8),
-            ..if has_names {
+            ..if names.is_some() {
                 self.form
             } else {
                 self.form.without_names()
@@ -168,7 +171,8 @@ impl View {
         let flipped = xor & mask;
         let kept = mask | set;
         let number = |number: u128| {
-            let text = form.number_text(number, bytes.len());
+            let name = names.and_then(|names| names.name(form.data_type, number));
+            let text = name.map_or_else(|| form.number_text(number, bytes.len()), quoted);
             if self.form.is_flags() && text.contains(',') {
                 format!("({})", text.replace(',', " | "))
             } else {

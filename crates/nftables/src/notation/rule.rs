@@ -11,19 +11,34 @@ use crate::expression::{
     BitwiseOperation, CompareOperator, ConnectionTrackingKey, Expression, HashKind, LookupFlags, MetaKey,
     PayloadBase,
 };
+use crate::names::Names;
 use crate::register::Register;
 use crate::rule::Rule;
 use crate::set::{MapData, Set, SetFlags};
 use crate::table_family::TableFamily;
 use crate::verdict::Data;
 
-/// The sets and chains that rules refer to, with the elements of the anonymous ones.
-#[derive(Clone, Copy, Debug, Default)]
+/// The sets and chains that rules refer to, with the elements of the anonymous ones, and the names of numbers.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Context<'a> {
     pub(super) sets: &'a [crate::SetContents],
     pub(super) chains: &'a [crate::ChainContents],
+    pub(super) names: &'a Names,
     /// The number of anonymous chains that the rule is in.
     pub(super) depth: u8,
+}
+
+static NO_NAMES: Names = Names::new();
+
+impl Default for Context<'_> {
+    fn default() -> Self {
+        Context {
+            sets: &[],
+            chains: &[],
+            names: &NO_NAMES,
+            depth: 0,
+        }
+    }
 }
 
 /// The largest number of anonymous chains in each other, as that of jumps.
@@ -144,7 +159,7 @@ impl Printer<'_> {
                 let bytes = value.as_bytes();
                 // A constant may be as long as its registers.
                 let bytes = bytes.get(..form.bytes() as usize).unwrap_or(bytes);
-                (view.text, view.form) = (form.text(bytes), *form);
+                (view.text, view.form) = (form.named_text(bytes, self.context.names), *form);
             }
             Some(view)
         };
@@ -185,7 +200,10 @@ impl Printer<'_> {
         let contents = self.context.set(name)?;
         let forms = set::key_forms(&contents.set, None);
         let key = self.key_of(register, contents.set.key_length, &forms)?;
-        let text: Vec<String> = key.iter().map(View::full_text).collect();
+        let text: Vec<String> = key
+            .iter()
+            .map(|view| view.full_text(self.context.names))
+            .collect();
         let has_steps = key.iter().any(|view| !view.steps.is_empty());
         let is_anonymous = contents.set.flags.contains(SetFlags::ANONYMOUS);
         let set_text = if is_anonymous {
@@ -223,9 +241,9 @@ impl Printer<'_> {
             } else {
                 bytes.get(..length as usize).unwrap_or(bytes)
             };
-            return Some(form.text(bytes));
+            return Some(form.named_text(bytes, self.context.names));
         }
-        Some(self.view(&operand)?.full_text())
+        Some(self.view(&operand)?.full_text(self.context.names))
     }
 
     /// `None` if there is no notation for the expression, or a register has something without one.
@@ -332,7 +350,10 @@ impl Printer<'_> {
                     }
                     (HashKind::Jenkins, Some(source)) => {
                         let key = self.key(source, hash.length?)?;
-                        let key: Vec<String> = key.iter().map(View::full_text).collect();
+                        let key: Vec<String> = key
+                            .iter()
+                            .map(|view| view.full_text(self.context.names))
+                            .collect();
                         let (seed, offset) = (field::seed(hash.seed), field::offset(hash.offset));
                         format!("jhash {} mod {}{seed}{offset}", key.join(" . "), hash.modulus)
                     }
@@ -358,7 +379,8 @@ impl Printer<'_> {
                 } else {
                     ""
                 };
-                let mut ends = [&range.from, &range.to].map(|end| view.form.end_text(end.as_bytes()));
+                let names = self.context.names;
+                let mut ends = [&range.from, &range.to].map(|end| view.form.end_text(end.as_bytes(), names));
                 // Not from one hour to a later one is until the first one of the next day.
                 let is_reversed = view.form.data_type == DataType::HourOfDay
                     && range.operator == CompareOperator::NotEqual
@@ -368,7 +390,7 @@ impl Printer<'_> {
                     ends.reverse();
                 }
                 let range = ends.join("-");
-                self.condition(format!("{} {not}{range}", view.full_text()));
+                self.condition(format!("{} {not}{range}", view.full_text(self.context.names)));
                 Some(())
             }
             Expression::Lookup(lookup) => self.lookup(lookup),
@@ -411,7 +433,7 @@ impl Printer<'_> {
             let text = match (bitwise.second_source, &bitwise.data) {
                 (Some(second), _) => {
                     let second = self.operand(second)?.clone();
-                    self.view(&second)?.full_text()
+                    self.view(&second)?.full_text(self.context.names)
                 }
                 (None, Some(data)) => data.to_string(),
                 (None, None) => return None,
@@ -495,7 +517,10 @@ impl Printer<'_> {
         }
         if let Some(data) = dynset.data {
             let data = self.key_of(data, data_length, &forms)?;
-            let data: Vec<String> = data.iter().map(View::full_text).collect();
+            let data: Vec<String> = data
+                .iter()
+                .map(|view| view.full_text(self.context.names))
+                .collect();
             text += &format!(" : {}", data.join(" . "));
         }
         self.say(text + " }");

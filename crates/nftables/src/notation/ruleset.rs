@@ -8,6 +8,7 @@ use super::rule::Context;
 use super::set::{definition, elements};
 use super::value::Quoted;
 use crate::chain::{BaseChain, ChainFlags};
+use crate::names::Names;
 use crate::rule::Rule;
 use crate::ruleset::{ChainContents, Ruleset, SetContents, TableContents};
 use crate::set::SetFlags;
@@ -21,12 +22,55 @@ impl fmt::Display for Ruleset {
     }
 }
 
+impl Ruleset {
+    /// Prints as `nft list ruleset` does on a machine with these names.
+    #[must_use]
+    pub fn with_names<'a>(&'a self, names: &'a Names) -> Listing<'a> {
+        Listing {
+            tables: &self.tables,
+            names,
+        }
+    }
+}
+
+impl TableContents {
+    /// Prints as `nft list table` does on a machine with these names.
+    #[must_use]
+    pub fn with_names<'a>(&'a self, names: &'a Names) -> Listing<'a> {
+        Listing {
+            tables: std::slice::from_ref(self),
+            names,
+        }
+    }
+}
+
+/// Tables that print with names of numbers; see [`Ruleset::with_names`].
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    tables: &'a [TableContents],
+    names: &'a Names,
+}
+
+impl fmt::Display for Listing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut tables = self.tables.iter();
+        tables.try_for_each(|table| table.write(f, self.names))
+    }
+}
+
 /// As `nft list table`.
 impl fmt::Display for TableContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Context::default().names)
+    }
+}
+
+impl TableContents {
+    fn write(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let context = Context {
             sets: &self.sets,
             chains: &self.chains,
+            names,
             depth: 0,
         };
         writeln!(f, "table {} {{", self.table.key)?;

@@ -8,6 +8,7 @@ use super::value::{Quoted, duration, prefix_length};
 use super::{stateful, type_of};
 use crate::data_type::{DataType, DataTypes};
 use crate::element::{Element, ElementFlags};
+use crate::names::Names;
 use crate::set::{HOST_BYTE_ORDER, MapData, Set, SetFlags, SetPolicy};
 use crate::user_data::{SET_DATA_BYTE_ORDER, SET_KEY_BYTE_ORDER};
 use crate::value::Value;
@@ -116,10 +117,10 @@ pub(super) fn elements(
                 || Value::new(&vec![0xff; element.key.len()]),
                 |next| predecessor(&next.key),
             );
-            ranges(&forms, element.key.as_bytes(), last.as_bytes())
+            ranges(&forms, element.key.as_bytes(), last.as_bytes(), context.names)
         } else {
             let last = element.key_end.as_ref().unwrap_or(&element.key);
-            ranges(&forms, element.key.as_bytes(), last.as_bytes())
+            ranges(&forms, element.key.as_bytes(), last.as_bytes(), context.names)
         };
         texts.push(key + &attributes(set, element, context));
     }
@@ -182,12 +183,12 @@ fn split<'a>(forms: &[Form], value: &'a [u8]) -> Vec<&'a [u8]> {
     fields
 }
 
-fn ranges(forms: &[Form], first: &[u8], last: &[u8]) -> String {
+fn ranges(forms: &[Form], first: &[u8], last: &[u8], names: &Names) -> String {
     let (first, last) = (split(forms, first), split(forms, last));
     let ranges: Vec<String> = forms
         .iter()
         .zip(first.iter().zip(&last))
-        .map(|(form, (first, last))| element_text(&range_text(form, first, last), form))
+        .map(|(form, (first, last))| element_text(&range_text(form, first, last, names), form))
         .collect();
     ranges.join(" . ")
 }
@@ -202,9 +203,9 @@ fn element_text(text: &str, form: &Form) -> String {
 }
 
 /// A range of one field: a prefix if it is one.
-pub(super) fn range_text(form: &Form, first: &[u8], last: &[u8]) -> String {
+pub(super) fn range_text(form: &Form, first: &[u8], last: &[u8], names: &Names) -> String {
     if first == last {
-        return form.text(first);
+        return form.named_text(first, names);
     }
     if form.data_type == DataType::InterfaceName
         && let Some(beginning) = beginning(first, last)
@@ -216,7 +217,7 @@ pub(super) fn range_text(form: &Form, first: &[u8], last: &[u8]) -> String {
     {
         return format!("{}/{length}", form.text(first));
     }
-    format!("{}-{}", form.end_text(first), form.end_text(last))
+    format!("{}-{}", form.end_text(first, names), form.end_text(last, names))
 }
 
 /// What all names of a range begin with, if these are all such names.
@@ -275,9 +276,9 @@ pub(super) fn attributes(set: &Set, element: &Element, context: &Context<'_>) ->
                     format!("{}/{}", form.text(first), 8 * length)
                 }
                 (Some((first, last)), _) if length > 0 && first.len() == last.len() => {
-                    ranges(&forms, first, last)
+                    ranges(&forms, first, last, context.names)
                 }
-                _ => ranges(&forms, bytes, bytes),
+                _ => ranges(&forms, bytes, bytes, context.names),
             };
         }
         (Some(Data::Value(data)), _) => text += &format!(" : {data}"),
@@ -297,14 +298,14 @@ mod tests {
     #[test]
     fn a_range_is_printed_as_a_prefix_if_it_is_one() {
         let form = Form::of(DataType::Ipv4Address);
-        let range = |first: [u8; 4], last: [u8; 4]| range_text(&form, &first, &last);
+        let range = |first: [u8; 4], last: [u8; 4]| range_text(&form, &first, &last, &Names::new());
         assert_eq!(range([10, 0, 0, 0], [10, 255, 255, 255]), "10.0.0.0/8");
         assert_eq!(range([10, 0, 4, 0], [10, 0, 7, 255]), "10.0.4.0/22");
         assert_eq!(range([10, 0, 4, 0], [10, 0, 9, 255]), "10.0.4.0-10.0.9.255");
         assert_eq!(range([10, 0, 4, 1], [10, 0, 4, 1]), "10.0.4.1");
         assert_eq!(range([0, 0, 0, 0], [255, 255, 255, 255]), "0.0.0.0/0");
         let form = Form::of(DataType::InterfaceName);
-        let range = |first: &[u8; 8], last: &[u8; 8]| range_text(&form, first, last);
+        let range = |first: &[u8; 8], last: &[u8; 8]| range_text(&form, first, last, &Names::new());
         assert_eq!(range(b"eth\0\0\0\0\0", b"eth\xff\xff\xff\xff\xff"), "\"eth*\"");
     }
 }
