@@ -42,11 +42,7 @@ impl Record {
     /// A process in a mode with the objects of the cluster, before its first sync.
     fn start(self, node: &Node, mode: &str) -> Process {
         let synced = [Kind::Service, Kind::EndpointSlice].map(Change::synced);
-        let mut objects = self.objects();
-        if mode == "userspace" {
-            objects.iter_mut().for_each(remove_sctp);
-        }
-        node.start_with(mode, objects.into_iter().chain(synced))
+        node.start_with(mode, self.objects().into_iter().chain(synced))
     }
 
     /// The node with everything that kube-proxy wrote.
@@ -134,18 +130,6 @@ impl Record {
             }
         }
         packets
-    }
-}
-
-/// Userspace mode cannot serve it: what kube-proxy left for such a port would stay.
-fn remove_sctp(change: &mut Change) {
-    let services = match change {
-        Change::Services(ObjectChange::Upsert(service)) => std::slice::from_mut(service),
-        Change::Services(ObjectChange::ReplaceAll(services)) => &mut services[..],
-        _ => return,
-    };
-    for service in services {
-        service.ports.retain(|port| port.protocol != Protocol::Sctp);
     }
 }
 
