@@ -347,12 +347,7 @@ fn services_of_every_kind_that_kube_proxy_served_in_iptables_mode_are_served_whi
 
 #[test]
 fn services_of_every_kind_that_kube_proxy_served_in_ipvs_mode_are_served_while_the_mode_changes() {
-    // While addresses of IPVS mode are left, a node port of one Service takes the connections of the node to the same port of another one's
-    // external IP.
-    let fixtures = FIXTURES
-        .into_iter()
-        .filter(|fixture| *fixture != "mixed_shared_addresses");
-    for fixture in fixtures {
+    for fixture in FIXTURES {
         assert_served_and_removed(Record(KubeProxy::Ipvs, fixture), 0, 2);
     }
 }
