@@ -215,6 +215,7 @@ mod tests {
     use std::time::Instant;
 
     use kernlink_base::Backoff;
+    use kernlink_services::event::Subject as EventSubject;
     use kernlink_services::{Change, Config, Kind, ObjectName, SourceId};
 
     use super::*;
@@ -246,7 +247,8 @@ mod tests {
             .collect()
     }
 
-    /// The events of a plan with these steps, which have these outcomes. No operation was done since.
+    /// The events of a plan with these steps, which have these outcomes: the key, for which Service, or `node`, and the outcome. No operation was
+    /// done since.
     fn update(
         failures: &mut FailureEvents<&'static str>,
         steps: &[(&'static str, &str, Outcome<Refused>)],
@@ -256,7 +258,10 @@ mod tests {
         let mut report = Report::default();
         let mut failed = Vec::new();
         for (key, service, outcome) in steps {
-            let subject = Subject::Service(ObjectName::new("ns", *service));
+            let subject = match *service {
+                "node" => Subject::Node,
+                service => Subject::Service(ObjectName::new("ns", service)),
+            };
             builder.push(0, *key, subject, format!("add {key}"), Needs::none());
             report.push(outcome.clone());
             failed.extend(matches!(outcome, Outcome::Failed(_)).then_some(*key));
@@ -294,6 +299,32 @@ mod tests {
             ]
         );
         assert_eq!(texts(&update(&mut failures, &of_two)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cause_is_solved_with_its_last_object() {
+        let mut failures = FailureEvents::new();
+        update(&mut failures, &[("a", "x", REFUSED), ("b", "x", REFUSED)]);
+        let one = [("a", "x", Outcome::Done), ("b", "x", REFUSED)];
+        assert_eq!(texts(&update(&mut failures, &one)), Vec::<String>::new());
+        let solved = update(&mut failures, &[("b", "x", Outcome::Done)]);
+        assert_eq!(solved.len(), 1);
+    }
+
+    #[test]
+    fn an_event_is_about_a_service_if_only_services_have_the_failures() {
+        let subject = |steps: &[_]| update(&mut FailureEvents::new(), steps)[0].subject.clone();
+        let service = EventSubject::Object(Kind::Service, ObjectName::new("ns", "x"));
+        assert_eq!(subject(&[("a", "x", REFUSED), ("b", "y", REFUSED)]), service);
+        let others = ["x", "node"].map(|second| ("b", second, REFUSED));
+        assert_eq!(
+            subject(&[("a", "x", REFUSED), others[1].clone()]),
+            EventSubject::Host
+        );
+        assert_eq!(
+            subject(&[("a", "node", REFUSED), others[0].clone()]),
+            EventSubject::Host
+        );
     }
 
     #[test]

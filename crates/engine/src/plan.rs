@@ -532,6 +532,7 @@ mod tests {
         for is_in_place in [false, true] {
             assert_eq!(shown(&builder.after(&"a", is_in_place)), waiting);
         }
+        assert!(builder.steps_of(&"b").is_empty());
         let needs = Needs::all(builder.after(&"a", false));
         builder.push(0, "b", Subject::DataPath, "write", needs);
         assert_eq!(shown(&builder.after(&"b", true)), shown(&[Need::Waiting("b")]));

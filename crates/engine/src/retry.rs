@@ -485,4 +485,36 @@ mod tests {
         retries.retain(|key| *key == 3);
         assert_eq!(keys(&retries), [3].into());
     }
+
+    #[test]
+    fn keys_are_counted_until_they_succeed_and_fall_due_not_before_their_time() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        retries.fail(&1, 'a', None, false, now);
+        assert_eq!(retries.len(), 1);
+        assert!(retries.has_failed(&1) && !retries.has_failed(&2));
+        assert_eq!(retries.take_due(now), (vec![], vec![]));
+        retries.succeed(&1);
+        assert_eq!((retries.len(), retries.next()), (0, None));
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_represented_is_a_year_away() {
+        let now = Instant::now();
+        let (initial, max) = (Duration::MAX, Duration::MAX);
+        let mut retries: Retries<u8, char> = Retries::new(Backoff { initial, max });
+        retries.fail(&1, 'a', None, false, now);
+        assert_eq!(retries.next(), Some(now + A_YEAR));
+    }
+
+    #[test]
+    fn dirty_objects_of_which_the_outcome_is_unknown_fall_due_once() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        for (key, is_unknown) in [(1, true), (2, false), (3, true)] {
+            retries.fail(&key, 'a', None, is_unknown, now);
+        }
+        assert_eq!(retries.take_unknown(|key| *key < 3), (vec![1], vec![]));
+        assert_eq!(retries.take_unknown(|key| *key < 3), (vec![], vec![]));
+    }
 }
