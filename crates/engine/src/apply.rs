@@ -84,7 +84,7 @@ mod tests {
     use kernlink_services::Config;
 
     use super::*;
-    use crate::plan::PlanBuilder;
+    use crate::plan::{Needs, PlanBuilder, Subject};
     use crate::retry::Retries;
     use crate::scripted::{Refused, Script, Scripted};
 
@@ -124,5 +124,53 @@ mod tests {
         ];
         let failed = failed.map(|(operation, error)| (operation.to_owned(), error));
         assert_eq!(state.failed, failed);
+    }
+
+    #[test]
+    fn a_step_that_needs_one_of_its_batch_is_passed_after_that_one_was_done() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder = PlanBuilder::new(&retries);
+        let mut push = |phase, key, needs| {
+            let operation = format!("add {key}");
+            builder.push(phase, key, Subject::DataPath, operation, needs)
+        };
+        let first = push(0, "a", Needs::none());
+        let second = push(1, "b", Needs::all([first]));
+        push(1, "c", Needs::none());
+        push(1, "d", Needs::all([second.clone()]));
+        push(1, "e", Needs::none().and_any([second]));
+        // One call for a, one for b and c, and one for d and e, which need b.
+        let mut kernel = Script {
+            steps: Vec::new(),
+            outcomes: [
+                vec![Ok(())],
+                vec![Err(Refused::Refused), Ok(()), Ok(()), Ok(())],
+                vec![Ok(()), Ok(())],
+            ]
+            .into(),
+        };
+        let mut state = Scripted::new(&Config::new("node-a"));
+        let plan = builder.finish().plan;
+        let report = apply(&plan, &mut kernel, &mut state);
+        let dependency = StepId::at(1);
+        assert_eq!(
+            report.outcomes().cloned().collect::<Vec<_>>(),
+            [
+                Outcome::Done,
+                Outcome::Failed(Refused::Refused),
+                Outcome::Done,
+                Outcome::Skipped { dependency },
+                Outcome::Skipped { dependency },
+            ]
+        );
+        assert_eq!(state.done, ["add a", "add c"]);
+        // If b is done, d and e are passed together.
+        let mut kernel = Script {
+            steps: Vec::new(),
+            outcomes: [vec![Ok(())], vec![Ok(()), Ok(())], vec![Ok(()), Ok(())]].into(),
+        };
+        let mut state = Scripted::new(&Config::new("node-a"));
+        assert!(apply(&plan, &mut kernel, &mut state).is_success());
+        assert_eq!(kernel.outcomes.len(), 0);
     }
 }

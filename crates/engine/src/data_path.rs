@@ -280,6 +280,12 @@ pub trait DataPath: Debug + Send + Sized + 'static {
         false
     }
 
+    /// Whether the data path can serve a frontend at all. What a [retiring mode](crate::handover) left for one that it cannot serve is removed
+    /// when all frontends are served that it can, with an event. Default: yes.
+    fn is_servable(&self, _frontend: &FrontendKey) -> bool {
+        true
+    }
+
     /// Whether the data path has an object with this name too, such as a chain, so that a [retiring mode](crate::handover) does not remove it.
     /// Default: no.
     fn keeps(&self, _name: &Name<'_>) -> bool {

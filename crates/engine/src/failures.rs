@@ -10,7 +10,7 @@ use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Event, Reason};
 
 use crate::data_path::{Class, DataPath, PlanOf, ReportOf, StepOf};
-use crate::plan::Subject;
+use crate::plan::{StepId, Subject};
 use crate::report::Outcome;
 use crate::solved::{OPERATION_FAILED, solved_event};
 
@@ -66,11 +66,19 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
             return Vec::new();
         }
         let mut new: BTreeMap<Cause, New<'_>> = BTreeMap::new();
-        for ((_, step), outcome) in plan.steps().zip(report.outcomes()) {
-            if let Outcome::Failed(error) = outcome
+        let steps = plan.steps().zip(report.outcomes());
+        let failed: Vec<_> = steps
+            .filter_map(|((id, step), outcome)| match outcome {
                 // Otherwise a later step of the plan for the same object was done.
-                && has_failed(&step.key)
-            {
+                Outcome::Failed(error) if has_failed(&step.key) => Some((id, step, error)),
+                _ => None,
+            })
+            .collect();
+        // Several steps for one object may fail for different causes.
+        let last: HashMap<&K, StepId, RandomState> =
+            failed.iter().map(|(id, step, _)| (&step.key, *id)).collect();
+        for (id, step, error) in &failed {
+            if last.get(&step.key) == Some(id) {
                 self.add::<M>(step, error, &mut new);
             }
         }
@@ -206,10 +214,15 @@ fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
 mod tests {
     use std::time::Instant;
 
-    use kernlink_services::{Change, Config, Kind, SourceId};
+    use kernlink_base::Backoff;
+    use kernlink_services::event::Subject as EventSubject;
+    use kernlink_services::{Change, Config, Kind, ObjectName, SourceId};
 
     use super::*;
     use crate::Proxier;
+    use crate::plan::{Needs, PlanBuilder};
+    use crate::report::Report;
+    use crate::retry::Retries;
     use crate::scripted::{Refused, Script, Scripted};
     use crate::solved::SOLVED;
 
@@ -232,6 +245,114 @@ mod tests {
         codes
             .filter(|code| [OPERATION_FAILED, SOLVED].contains(code))
             .collect()
+    }
+
+    /// The events of a plan with these steps, which have these outcomes: the key, for which Service, or `node`, and the outcome. No operation was
+    /// done since.
+    fn update(
+        failures: &mut FailureEvents<&'static str>,
+        steps: &[(&'static str, &str, Outcome<Refused>)],
+    ) -> Vec<Event> {
+        let retries = Retries::new(Backoff::default());
+        let mut builder = PlanBuilder::new(&retries);
+        let mut report = Report::default();
+        let mut failed = Vec::new();
+        for (key, service, outcome) in steps {
+            let subject = match *service {
+                "node" => Subject::Node,
+                service => Subject::Service(ObjectName::new("ns", service)),
+            };
+            builder.push(0, *key, subject, format!("add {key}"), Needs::none());
+            report.push(outcome.clone());
+            failed.extend(matches!(outcome, Outcome::Failed(_)).then_some(*key));
+        }
+        let plan = builder.finish().plan;
+        failures.update::<Scripted>(&plan, &report, |key| failed.contains(key))
+    }
+
+    fn texts(events: &[Event]) -> Vec<String> {
+        events.iter().map(|event| event.reason.to_string()).collect()
+    }
+
+    const REFUSED: Outcome<Refused> = Outcome::Failed(Refused::Refused);
+    const MISSING: Outcome<Refused> = Outcome::Failed(Refused::OutcomeMissing);
+
+    #[test]
+    fn operations_that_fail_for_one_cause_have_one_event() {
+        let mut failures = FailureEvents::new();
+        let of_one = [
+            ("a", "x", REFUSED),
+            ("b", "x", REFUSED),
+            ("c", "y", Outcome::Done),
+        ];
+        assert_eq!(
+            texts(&update(&mut failures, &of_one)),
+            ["add a failed: refused; 1 more operation failed for the same reason; it is tried again"]
+        );
+        let mut failures = FailureEvents::new();
+        let of_two = [("a", "x", REFUSED), ("b", "y", REFUSED), ("c", "y", REFUSED)];
+        assert_eq!(
+            texts(&update(&mut failures, &of_two)),
+            [
+                "add a failed: refused; 2 more operations, also of other Services, failed for the same reason; it is tried \
+                 again"
+            ]
+        );
+        assert_eq!(texts(&update(&mut failures, &of_two)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cause_is_solved_with_its_last_object() {
+        let mut failures = FailureEvents::new();
+        update(&mut failures, &[("a", "x", REFUSED), ("b", "x", REFUSED)]);
+        let one = [("a", "x", Outcome::Done), ("b", "x", REFUSED)];
+        assert_eq!(texts(&update(&mut failures, &one)), Vec::<String>::new());
+        let solved = update(&mut failures, &[("b", "x", Outcome::Done)]);
+        assert_eq!(solved.len(), 1);
+    }
+
+    #[test]
+    fn an_event_is_about_a_service_if_only_services_have_the_failures() {
+        let subject = |steps: &[_]| update(&mut FailureEvents::new(), steps)[0].subject.clone();
+        let service = EventSubject::Object(Kind::Service, ObjectName::new("ns", "x"));
+        assert_eq!(subject(&[("a", "x", REFUSED), ("b", "y", REFUSED)]), service);
+        let others = ["x", "node"].map(|second| ("b", second, REFUSED));
+        assert_eq!(
+            subject(&[("a", "x", REFUSED), others[1].clone()]),
+            EventSubject::Host
+        );
+        assert_eq!(
+            subject(&[("a", "node", REFUSED), others[0].clone()]),
+            EventSubject::Host
+        );
+    }
+
+    #[test]
+    fn the_reason_of_an_object_is_that_of_its_last_attempt() {
+        let mut failures = FailureEvents::new();
+        assert_eq!(failures.reason(&"a"), None);
+        update(&mut failures, &[("a", "x", REFUSED)]);
+        assert_eq!(failures.reason(&"a"), Some("refused"));
+        assert_eq!(failures.reason(&"b"), None);
+        update(&mut failures, &[("a", "x", MISSING)]);
+        assert_eq!(failures.reason(&"a"), Some("there is no outcome"));
+        update(&mut failures, &[("a", "x", Outcome::Done)]);
+        assert_eq!(failures.reason(&"a"), None);
+    }
+
+    #[test]
+    fn an_object_whose_steps_fail_for_different_causes_has_one_event_and_is_solved_once() {
+        let mut failures = FailureEvents::new();
+        let both = [("a", "x", REFUSED), ("a", "x", MISSING)];
+        assert_eq!(
+            texts(&update(&mut failures, &both)),
+            ["add a failed: there is no outcome; it is tried again"]
+        );
+        assert_eq!(texts(&update(&mut failures, &both)), Vec::<String>::new());
+        assert_eq!(
+            texts(&update(&mut failures, &[("a", "x", Outcome::Done)])),
+            ["solved, or no longer needed: add a failed: there is no outcome; it is tried again"]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | who | what | for whom |
 //! | --- | --- | --- |
 //! | serving mode | [`DataPath::serves`](crate::DataPath::serves): whether it serves a frontend | which frontends a retiring mode still serves |
+//! | serving mode | [`DataPath::is_servable`](crate::DataPath::is_servable): whether it will ever serve one | what a retiring mode does not wait for |
 //! | serving mode | [`DataPath::keeps`](crate::DataPath::keeps): the names that it has too | what a retiring mode does not remove |
 //! | retiring mode | [`Retire::has`]: the names that it may have | what other retiring modes do not remove meanwhile |
 //! | retiring mode | [`Retire::interim`]: rules that a chain needs meanwhile | the serving mode, if it writes this chain ([`DataPath::set_interim`](crate::DataPath::set_interim)) |
@@ -23,6 +24,9 @@
 //!    another Service or a sysctl, does not hold anything back. There is one point in a sync for it, after the serving mode: a retiring
 //!    mode removes its own rules from a chain of the serving mode, and the chains to which they lead, in one transaction. So there is nothing
 //!    that it would have to remove before the serving mode writes.
+//!
+//!    A frontend that the serving mode can never serve, such as one of SCTP in userspace mode, stays as it is until all others are served. Then
+//!    what a retiring mode has for it is removed too, and an event names the Service: otherwise leftovers would stay for ever.
 //! 5. If the interim rules are others now, the next sync is due at once, so that the serving mode writes its chains without them.
 //!
 //! # When a round is due
@@ -57,6 +61,9 @@ use crate::retire::{Interim, Kept, Name, Retire, Round, Unserved};
 
 /// The code of the event that another mode served the node before, and what it left is not removed yet.
 pub const RETIRING_MODE: &str = "RetiringMode";
+
+/// The code of the event that what another mode left for Services is removed, although the serving mode cannot serve them.
+pub const NO_LONGER_SERVED: &str = "NoLongerServed";
 
 /// The modes that do not serve the node any more.
 #[derive(Debug)]
@@ -200,15 +207,22 @@ impl Handover {
         now: Instant,
         keeps: Kept<'_>,
         is_served: impl Fn(&FrontendKey, &ObjectName) -> bool,
+        is_servable: impl Fn(&FrontendKey) -> bool,
     ) -> Handed {
         let mut handed = Handed::default();
         let is_due = |member: &Member| member.may_be_present() && member.next.is_some_and(|next| next <= now);
         if self.members.iter().any(is_due) {
             let unserved = self.unserved(is_served);
-            let has_served = unserved.len() < self.desired.len();
+            let mut waiting = unserved.clone();
+            waiting.retain(|frontend, _| is_servable(frontend));
             for index in 0..self.members.len() {
-                if self.members.get(index).is_some_and(is_due) {
-                    let (steps, events) = self.round(index, now, keeps, &unserved, has_served);
+                if let Some(member) = self.members.get_mut(index).filter(|member| is_due(member)) {
+                    if waiting.is_empty() {
+                        self.events.extend(member.release(&unserved));
+                    }
+                    let unserved = if member.is_released { &waiting } else { &unserved };
+                    let has_served = unserved.len() < self.desired.len();
+                    let (steps, events) = self.round(index, now, keeps, unserved, has_served);
                     self.events.extend(events);
                     handed.modes.extend(steps);
                 }

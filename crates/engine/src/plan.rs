@@ -532,6 +532,7 @@ mod tests {
         for is_in_place in [false, true] {
             assert_eq!(shown(&builder.after(&"a", is_in_place)), waiting);
         }
+        assert!(builder.steps_of(&"b").is_empty());
         let needs = Needs::all(builder.after(&"a", false));
         builder.push(0, "b", Subject::DataPath, "write", needs);
         assert_eq!(shown(&builder.after(&"b", true)), shown(&[Need::Waiting("b")]));
@@ -545,5 +546,36 @@ mod tests {
         let all = push(&mut builder, "all", "write");
         builder.include("a", all.clone());
         assert_eq!(shown(&builder.after(&"a", false)), shown(&[all]));
+    }
+
+    #[test]
+    fn a_plan_has_the_number_of_its_steps() {
+        let retries = Retries::new(Backoff::default());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        push(&mut builder, "a", "write");
+        builder.push(1, "b", Subject::Node, "write", Needs::none());
+        push(&mut builder, "c", "write");
+        let plan = builder.finish().plan;
+        assert_eq!((plan.len(), plan.is_empty()), (3, false));
+        let none = PlanBuilder::<&str, &str, u8>::new(&retries).finish().plan;
+        assert_eq!((none.len(), none.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn a_key_that_waits_for_its_retry_is_needed() {
+        let mut retries = Retries::new(Backoff::default());
+        retries.fail(&"a", "write", None, false, Instant::now());
+        let mut builder: Builder<'_> = PlanBuilder::new(&retries);
+        assert!(!builder.is_waiting(&"b"));
+        assert!(builder.is_waiting(&"a"));
+        assert_eq!(builder.finish().needed, ["a"].into());
+    }
+
+    #[test]
+    fn a_subject_prints_what_it_is() {
+        let service = ObjectName::new("ns", "web");
+        let subjects = [Subject::of(Some(&service)), Subject::Node, Subject::of(None)];
+        let texts = subjects.map(|subject| subject.to_string());
+        assert_eq!(texts, ["Service ns/web", "node", "data path"]);
     }
 }

@@ -319,7 +319,8 @@ impl<M: DataPath> Proxier<M> {
         let state = &self.state;
         let keeps = |name: &Name<'_>| state.keeps(name);
         let is_served = |frontend: &FrontendKey, service: &ObjectName| state.serves(frontend, service);
-        let mut handed = self.handover.retire(now, &keeps, is_served);
+        let is_servable = |frontend: &FrontendKey| state.is_servable(frontend);
+        let mut handed = self.handover.retire(now, &keeps, is_served, is_servable);
         synced.events.append(&mut handed.events);
         synced.is_continued = self.set_interim();
         let continued = Some(now).filter(|_| synced.is_continued);

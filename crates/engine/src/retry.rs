@@ -419,4 +419,102 @@ mod tests {
         retries.depend(&1, 2);
         assert_eq!(retries.dependents_of(|key| *key == 1), [2]);
     }
+
+    #[test]
+    fn the_delay_of_an_operation_grows_and_that_of_another_one_is_the_first() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        let failures =
+            |retries: &Retries<u8, char>| retries.iter().next().map(|(_, _, failures, ..)| failures);
+        for expected in 1..4 {
+            retries.fail(&1, 'a', None, false, now);
+            assert_eq!(failures(&retries), Some(expected));
+        }
+        retries.fail(&1, 'b', None, false, now);
+        assert_eq!(failures(&retries), Some(1));
+    }
+
+    #[test]
+    fn what_depends_on_an_operation_that_fails_again_still_falls_due_with_it() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        retries.fail(&1, 'a', None, false, now);
+        retries.depend(&1, 2);
+        retries.fail(&1, 'a', None, false, now);
+        let due = retries.next().unwrap();
+        assert_eq!(retries.take_due(due), (vec![1], vec![2]));
+    }
+
+    #[test]
+    fn a_key_waits_until_its_retry_falls_due() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        assert!(!retries.waits(&1));
+        retries.fail(&1, 'a', None, false, now);
+        assert!(retries.waits(&1) && !retries.waits(&2));
+        let due = retries.next().unwrap();
+        retries.take_due(due);
+        assert!(!retries.waits(&1));
+    }
+
+    #[test]
+    fn a_changed_delay_is_that_of_the_next_failure() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        let hours = |number: u64| Duration::from_secs(number * 3600);
+        retries.set_backoff(Backoff {
+            initial: hours(1),
+            max: hours(2),
+        });
+        retries.fail(&1, 'a', None, false, now);
+        // A random part of up to half is subtracted.
+        assert!(retries.next().unwrap() >= now + hours(1) / 2);
+    }
+
+    #[test]
+    fn what_is_not_needed_stays_only_until_an_object_that_may_have_changed_is_read_again() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        retries.fail(&1, 'a', None, true, now);
+        retries.fail(&2, 'a', None, false, now);
+        retries.fail(&3, 'a', None, false, now);
+        retries.retain(|key| *key == 3);
+        let keys = |retries: &Retries<u8, char>| retries.keys().copied().collect::<BTreeSet<u8>>();
+        assert_eq!(keys(&retries), [1, 3].into());
+        retries.take_unknown(|key| *key == 1);
+        retries.retain(|key| *key == 3);
+        assert_eq!(keys(&retries), [3].into());
+    }
+
+    #[test]
+    fn keys_are_counted_until_they_succeed_and_fall_due_not_before_their_time() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        retries.fail(&1, 'a', None, false, now);
+        assert_eq!(retries.len(), 1);
+        assert!(retries.has_failed(&1) && !retries.has_failed(&2));
+        assert_eq!(retries.take_due(now), (vec![], vec![]));
+        retries.succeed(&1);
+        assert_eq!((retries.len(), retries.next()), (0, None));
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_represented_is_a_year_away() {
+        let now = Instant::now();
+        let (initial, max) = (Duration::MAX, Duration::MAX);
+        let mut retries: Retries<u8, char> = Retries::new(Backoff { initial, max });
+        retries.fail(&1, 'a', None, false, now);
+        assert_eq!(retries.next(), Some(now + A_YEAR));
+    }
+
+    #[test]
+    fn dirty_objects_of_which_the_outcome_is_unknown_fall_due_once() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        for (key, is_unknown) in [(1, true), (2, false), (3, true)] {
+            retries.fail(&key, 'a', None, is_unknown, now);
+        }
+        assert_eq!(retries.take_unknown(|key| *key < 3), (vec![1], vec![]));
+        assert_eq!(retries.take_unknown(|key| *key < 3), (vec![], vec![]));
+    }
 }

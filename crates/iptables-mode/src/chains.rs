@@ -174,7 +174,8 @@ fn new_jumps() -> Vec<Jump> {
 }
 
 /// The rules of a fixed chain that do not depend on Services. In a chain with rules of service ports they come last. `is_liberal` is whether
-/// the kernel accepts packets outside the window of a TCP connection.
+/// the kernel accepts packets outside the window of a TCP connection, `has_virtual_ips` whether a retiring mode may have addresses of Services on
+/// a link of its own.
 pub(super) fn static_rules(
     chain: FixedChain,
     config: &Config,
@@ -182,12 +183,13 @@ pub(super) fn static_rules(
     node: &NodeFacts,
     counters: Counters,
     is_liberal: bool,
+    has_virtual_ips: bool,
 ) -> Vec<Rule> {
     let mark = config.masquerade_bit.mark();
     match chain {
         FixedChain::FilterForward => forward(mark, counters, is_liberal),
         FixedChain::FilterFirewall => vec![block_loopback()],
-        FixedChain::NatServices => node_port_rules(config, family, node),
+        FixedChain::NatServices => node_port_rules(config, family, node, has_virtual_ips),
         FixedChain::NatPostrouting => vec![
             Rule::new()
                 .with(Match::Mark(Condition::Not(mark_match(mark))))
@@ -282,8 +284,10 @@ fn block_loopback() -> Rule {
         .with_target(Target::Drop)
 }
 
-/// The last rules of `KUBE-SERVICES`: packets to addresses that accept node ports.
-fn node_port_rules(config: &Config, family: Family, node: &NodeFacts) -> Vec<Rule> {
+/// The last rules of `KUBE-SERVICES`: packets to addresses that accept node ports. Virtual IPs that a retiring mode has on a link are local
+/// addresses, but do not accept any: a node port of one Service may be the port of another one at such an address. So the addresses are named
+/// meanwhile.
+fn node_port_rules(config: &Config, family: Family, node: &NodeFacts, has_virtual_ips: bool) -> Vec<Rule> {
     let rule = || {
         Rule::new().with(comment_match(
             "kubernetes service nodeports; NOTE: this must be the last rule in this chain",
@@ -291,7 +295,7 @@ fn node_port_rules(config: &Config, family: Family, node: &NodeFacts) -> Vec<Rul
     };
     let to = FixedChain::NatNodePorts.name();
     let serves_loopback = family == Family::Ipv4 && config.serves_loopback_node_ports();
-    if node.accepts_all_node_ports(family) {
+    if node.accepts_all_node_ports(family) && !has_virtual_ips {
         let mut rule = rule().with(Match::destination_type(AddressType::Local));
         if !serves_loopback {
             let loopback = match family {

@@ -35,22 +35,6 @@ pub enum Key {
 }
 
 impl Key {
-    pub(super) fn family(&self) -> Option<Family> {
-        match self {
-            Key::Sysctl(_) | Key::Accounting(_) => None,
-            Key::Fixed(family)
-            | Key::Jump(family, _)
-            | Key::Firewall(family)
-            | Key::Service(family, _)
-            | Key::Replaced(family, _)
-            | Key::Leftovers(family)
-            | Key::Chain(family, _)
-            | Key::Flows(family) => Some(*family),
-        }
-    }
-}
-
-impl Key {
     /// What operations on a Service change.
     pub(super) fn of_service(family: Family, name: &ObjectName) -> [Self; 2] {
         [
@@ -60,21 +44,21 @@ impl Key {
     }
 
     pub(super) fn class(&self) -> Class {
-        let (kind, is_shared) = match self {
-            Key::Sysctl(_) => ("sysctl", false),
-            Key::Fixed(_) => ("fixed_chains", true),
-            Key::Jump(..) => ("jump", true),
-            Key::Service(..) => ("service", false),
-            Key::Replaced(..) => ("replaced_rules", false),
-            Key::Firewall(_) => ("firewall", true),
-            Key::Leftovers(_) => ("leftovers", false),
-            Key::Chain(..) => ("withdrawn_chain", false),
-            Key::Accounting(_) => ("accounting_object", false),
-            Key::Flows(_) => ("flows", false),
+        let (kind, family, is_shared) = match self {
+            Key::Sysctl(_) => ("sysctl", None, false),
+            Key::Fixed(family) => ("fixed_chains", Some(*family), true),
+            Key::Jump(family, _) => ("jump", Some(*family), true),
+            Key::Service(family, _) => ("service", Some(*family), false),
+            Key::Replaced(family, _) => ("replaced_rules", Some(*family), false),
+            Key::Firewall(family) => ("firewall", Some(*family), true),
+            Key::Leftovers(family) => ("leftovers", Some(*family), false),
+            Key::Chain(family, _) => ("withdrawn_chain", Some(*family), false),
+            Key::Accounting(_) => ("accounting_object", None, false),
+            Key::Flows(family) => ("flows", Some(*family), false),
         };
         Class {
             kind,
-            family: self.family(),
+            family,
             is_shared,
         }
     }

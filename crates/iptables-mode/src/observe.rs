@@ -133,7 +133,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
             Key::Flows(_) | Key::Accounting(_) => {}
             _ if state.is_refused(key) => {}
             _ => {
-                if let Some(family) = key.family() {
+                if let Some(family) = key.class().family {
                     families.entry(family).or_default().push(key);
                 }
             }

@@ -275,21 +275,36 @@ impl State {
         (&mut self.chains[family.index()], &mut self.rules[family.index()])
     }
 
-    /// The rules of a fixed chain that do not depend on Services, with those that retiring modes need.
+    /// The rules of a fixed chain that do not depend on Services, as they are while retiring modes need rules.
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
-        let mut rules = self.configured_rules(chain, family);
+        let interim: Vec<&Rule> = self.interim_rules[family.index()].iter().flatten().collect();
+        // A mode that has virtual IPs needs a rule for connections from them.
+        let mut rules = self.rules_of(chain, family, !interim.is_empty());
         if chain == FixedChain::NatPostrouting {
-            rules.splice(..0, self.interim_rules[family.index()].iter().flatten().cloned());
+            rules.splice(..0, interim.into_iter().cloned());
         }
         rules
     }
 
     /// The rules of a fixed chain that do not depend on Services.
     pub(super) fn configured_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
+        self.rules_of(chain, family, false)
+    }
+
+    fn rules_of(&self, chain: FixedChain, family: Family, has_virtual_ips: bool) -> Vec<Rule> {
         let is_liberal = self
             .tcp_be_liberal
             .unwrap_or(self.config.conntrack.tcp_be_liberal);
-        static_rules(chain, &self.config, family, &self.node, self.counters, is_liberal)
+        let (config, node) = (&self.config, &self.node);
+        static_rules(
+            chain,
+            config,
+            family,
+            node,
+            self.counters,
+            is_liberal,
+            has_virtual_ips,
+        )
     }
 
     /// The chains of service ports of a family with their rules, by service port, in kube-proxy's order.

@@ -39,41 +39,24 @@ pub enum Key {
 }
 
 impl Key {
-    pub(crate) fn family(&self) -> Option<Family> {
-        match self {
-            Key::Sysctl(_) => None,
-            Key::Table(family)
-            | Key::Switch(family)
-            | Key::Service(family, _)
-            | Key::Shared(family, _)
-            | Key::ServiceCidrs(family)
-            | Key::Owner(family)
-            | Key::Element(family, _)
-            | Key::Elements(family, _)
-            | Key::OldTable(family, _)
-            | Key::Flows(family) => Some(*family),
-            Key::Frontend(key) => Some(key.family()),
-        }
-    }
-
     pub(crate) fn class(&self) -> Class {
-        let (kind, is_shared) = match self {
-            Key::Sysctl(_) => ("sysctl", false),
-            Key::Table(_) => ("table", true),
-            Key::Switch(_) => ("switch", true),
-            Key::Service(..) => ("service", false),
-            Key::Frontend(_) => ("withdrawn_frontend", false),
-            Key::Shared(..) => ("withdrawn_element", false),
-            Key::ServiceCidrs(_) => ("service_cidrs", false),
-            Key::Owner(_) => ("owner", false),
-            Key::Element(..) => ("element", false),
-            Key::Elements(..) => ("elements", true),
-            Key::OldTable(..) => ("old_table", false),
-            Key::Flows(_) => ("flows", false),
+        let (kind, family, is_shared) = match self {
+            Key::Sysctl(_) => ("sysctl", None, false),
+            Key::Table(family) => ("table", Some(*family), true),
+            Key::Switch(family) => ("switch", Some(*family), true),
+            Key::Service(family, _) => ("service", Some(*family), false),
+            Key::Frontend(key) => ("withdrawn_frontend", Some(key.family()), false),
+            Key::Shared(family, _) => ("withdrawn_element", Some(*family), false),
+            Key::ServiceCidrs(family) => ("service_cidrs", Some(*family), false),
+            Key::Owner(family) => ("owner", Some(*family), false),
+            Key::Element(family, _) => ("element", Some(*family), false),
+            Key::Elements(family, _) => ("elements", Some(*family), true),
+            Key::OldTable(family, _) => ("old_table", Some(*family), false),
+            Key::Flows(family) => ("flows", Some(*family), false),
         };
         Class {
             kind,
-            family: self.family(),
+            family,
             is_shared,
         }
     }

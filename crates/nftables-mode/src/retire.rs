@@ -108,7 +108,7 @@ impl Retiring {
             }
         }
         let mut remaining = Remaining::default();
-        let admitted = admitted(family, &contents, is_kube_proxy);
+        let admitted = admitted(family, &contents);
         let (mut serving, mut node_ports) = (BTreeSet::new(), BTreeSet::new());
         for (set, elements) in contents
             .iter()
@@ -132,7 +132,10 @@ impl Retiring {
         }
         let is_held = |owner: &Owner| match owner {
             Owner::Frontend(frontend) => remaining.held.contains(frontend),
-            Owner::NodePort(..) => remaining.held.iter().any(|held| owner.is_of(held)),
+            Owner::NodePort(protocol, port) => {
+                let mut held = remaining.held.iter();
+                held.any(|held| (held.protocol, held.port) == (*protocol, *port))
+            }
         };
         // A frontend of a held address may be served by the other mode already.
         let mut checked: BTreeSet<IpAddr> = remaining.held.iter().map(|held| held.address).collect();
@@ -255,15 +258,6 @@ enum Owner {
     NodePort(Protocol, u16),
 }
 
-impl Owner {
-    fn is_of(&self, key: &FrontendKey) -> bool {
-        match self {
-            Owner::Frontend(frontend) => frontend == key,
-            Owner::NodePort(protocol, port) => (*protocol, *port) == (key.protocol, key.port),
-        }
-    }
-}
-
 fn owner(family: Family, set: &Set, element: &Element) -> Option<Owner> {
     if KUBE_PROXY_NODE_PORTS.contains(&&*set.key.name) {
         let [protocol, _, _, _, high, low, ..] = element.key.as_bytes() else {
@@ -275,43 +269,33 @@ fn owner(family: Family, set: &Set, element: &Element) -> Option<Owner> {
     read_frontend(family, &element.key).map(|(key, _)| Owner::Frontend(key))
 }
 
-/// The source ranges of the restricted frontends, as far as they are known.
-fn admitted(
-    family: Family,
-    contents: &[(Set, Vec<Element>)],
-    is_kube_proxy: bool,
-) -> BTreeMap<FrontendKey, Option<Vec<IpNet>>> {
-    let mut admitted: BTreeMap<FrontendKey, Option<Vec<IpNet>>> = BTreeMap::new();
+/// The source ranges of the restricted frontends, by the sets of kernlink. Those of kube-proxy are in rules.
+fn admitted(family: Family, contents: &[(Set, Vec<Element>)]) -> BTreeMap<FrontendKey, Vec<IpNet>> {
+    let mut admitted: BTreeMap<FrontendKey, Vec<IpNet>> = BTreeMap::new();
     for (set, elements) in contents {
-        for element in elements {
-            let Some((key, rest)) = read_frontend(family, &element.key) else {
-                continue;
-            };
-            match SetName::named(&set.key.name).filter(|_| !is_kube_proxy) {
-                Some(SetName::RestrictedFrontends) => {
-                    _ = admitted.entry(key).or_insert_with(|| Some(Vec::new()))
-                }
-                Some(SetName::AllowedSources) => {
-                    if let Some(ranges) = admitted.entry(key).or_insert_with(|| Some(Vec::new())) {
-                        ranges.extend(ranges::read(rest));
-                    }
-                }
-                // The ranges are in the rules of a chain.
-                None if *set.key.name == *KUBE_PROXY_SETS[2] => _ = admitted.insert(key, None),
-                _ => {}
-            }
+        let is_of_sources = match SetName::named(&set.key.name) {
+            Some(SetName::RestrictedFrontends) => false,
+            Some(SetName::AllowedSources) => true,
+            _ => continue,
+        };
+        for (key, rest) in elements
+            .iter()
+            .filter_map(|element| read_frontend(family, &element.key))
+        {
+            let ranges = admitted.entry(key).or_default();
+            ranges.extend(ranges::read(rest).filter(|_| is_of_sources));
         }
     }
     admitted
 }
 
 /// Whether a frontend must not stay: a client would be admitted that its present ranges do not admit.
-fn is_restricted(unserved: &Unserved, admitted: Option<&Option<Vec<IpNet>>>) -> bool {
+fn is_restricted(unserved: &Unserved, admitted: Option<&Vec<IpNet>>) -> bool {
     if unserved.source_ranges.is_empty() {
         return false;
     }
     match admitted {
-        Some(Some(ranges)) => !ranges.iter().all(|range| {
+        Some(ranges) => !ranges.iter().all(|range| {
             let is_host = range.prefix_len() == range.max_prefix_len();
             // The frontend itself, for packets from the node.
             is_host
@@ -320,7 +304,8 @@ fn is_restricted(unserved: &Unserved, admitted: Option<&Option<Vec<IpNet>>>) -> 
                     .iter()
                     .any(|present| present.contains(range))
         }),
-        _ => true,
+        // It admits all, or it is not known whom.
+        None => true,
     }
 }
 

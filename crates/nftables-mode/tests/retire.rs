@@ -19,17 +19,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::contract::{Calls, Client, Request};
-use kernlink_engine::retire::{Retire, Retired, Round, Unserved, leftovers, remove_all};
+use kernlink_engine::retire::{Retire, Retired, RetiredOutcome, Round, Unserved, leftovers, remove_all};
+use kernlink_netlink::Errno;
 use kernlink_nftables::{
-    BaseChain, Chain, ChainType, Data, DataType, Element, Elements, Fake, Hook, Nftables, Operation, Packet,
-    PacketFate, RejectKind, RuleBuilder, Set, Table, TableKey, Value, Verdict,
+    BaseChain, Chain, ChainType, Data, DataType, Element, ElementIter, Elements, Error, Fake, Flowtable,
+    Hook, Nftables, Object, Operation, Packet, PacketFate, RejectKind, Rule, RuleBuilder, Set, SetKey, Table,
+    TableFamily, TableKey, Value, Verdict,
 };
 use kernlink_nftables_mode::retire::Retiring;
 use kernlink_services::{
     Change, Endpoint, EndpointPort, Family, FrontendKey, ObjectChange, ObjectName, Port, Protocol,
 };
 
-use crate::node::Node;
+use crate::node::{Node, SharedTables};
 use crate::services::{Process, balanced, service, slice};
 
 fn key(address: [u8; 4], port: u16) -> FrontendKey {
@@ -304,4 +306,194 @@ fn the_table_of_kube_proxy_keeps_the_frontends_that_are_not_served_yet() {
     assert_eq!(removed.done, BTreeMap::from([("nftables mode", 1)]));
     assert_eq!(removed.failures, [""; 0]);
     assert_eq!(leftovers(&mut modes, Instant::now()).commands, "");
+}
+
+/// The sets from which steps delete elements, in order, each run once.
+fn sets_of(commands: &[&str]) -> Vec<String> {
+    let lines = commands.iter().flat_map(|command| command.lines());
+    let sets = lines.filter_map(|line| {
+        line.strip_prefix("delete element ip kernlink ")?
+            .split(' ')
+            .next()
+    });
+    let mut sets: Vec<String> = sets.map(str::to_owned).collect();
+    sets.dedup();
+    sets
+}
+
+#[test]
+fn what_admits_clients_is_deleted_last_and_the_networks_of_cluster_ips_first() {
+    let mut config = node::config();
+    config.service_cidrs = vec!["10.96.0.0/12".parse().unwrap()];
+    let mut process = Process::on(Node::new(&Calls::default()), &config);
+    process.service(service("s1", 1));
+    process.endpoints("s1", &[(1, false)]);
+    let mut restricted = balanced("a", 2);
+    restricted.load_balancer_source_ranges = vec!["198.19.0.0/16".into()];
+    process.service(restricted);
+    process.endpoints("a", &[(2, false)]);
+    // Without endpoints.
+    process.service(service("s3", 3));
+    process.sync();
+    let mut retiring = Retiring::new(Box::new(process.node.tables.clone()));
+    let waiting = BTreeMap::from([(key([10, 96, 0, 1], 80), unserved("s1", &[]))]);
+    let retired = retire(&mut retiring, &waiting, true);
+    let sets = sets_of(&ipv4(&retired));
+    let place = |set: &str| {
+        let place = sets.iter().position(|other| other == set);
+        place.unwrap_or_else(|| panic!("{set}: {sets:?}"))
+    };
+    assert_eq!(place("service-cidrs"), 0, "{sets:?}");
+    let order = [
+        "cluster-ips",
+        "frontends",
+        "endpoints",
+        "restricted-frontends",
+        "allowed-sources",
+    ];
+    assert!(order.map(place).is_sorted(), "{sets:?}");
+    assert!(place("no-endpoints") < place("frontends"), "{sets:?}");
+    assert_eq!(place("allowed-sources"), sets.len() - 1, "{sets:?}");
+}
+
+/// Tables of which a listing or a change has an error.
+struct Failing {
+    tables: SharedTables,
+    listing: Option<Error>,
+    change: Option<Error>,
+}
+
+impl Nftables for Failing {
+    fn execute_at(&mut self, generation: Option<u32>, transaction: &[Operation]) -> Vec<Result<(), Error>> {
+        match &self.change {
+            Some(error) => vec![Err(error.clone()); transaction.len()],
+            None => self.tables.execute_at(generation, transaction),
+        }
+    }
+
+    fn generation(&mut self) -> Result<u32, Error> {
+        self.tables.generation()
+    }
+
+    fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+        match &self.listing {
+            Some(error) => Err(error.clone()),
+            None => self.tables.tables(family),
+        }
+    }
+
+    fn chains(&mut self, table: &TableKey) -> Result<Vec<Chain>, Error> {
+        self.tables.chains(table)
+    }
+
+    fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
+        self.tables.rules(table, chain)
+    }
+
+    fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
+        self.tables.sets(table)
+    }
+
+    fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
+        self.tables.elements(set)
+    }
+
+    fn find_elements(&mut self, elements: &Elements) -> Result<Vec<Option<Element>>, Error> {
+        self.tables.find_elements(elements)
+    }
+
+    fn objects(&mut self, table: &TableKey) -> Result<Vec<Object>, Error> {
+        self.tables.objects(table)
+    }
+
+    fn flowtables(&mut self, table: &TableKey) -> Result<Vec<Flowtable>, Error> {
+        self.tables.flowtables(table)
+    }
+}
+
+#[test]
+fn a_refused_removal_fails_and_one_that_another_program_was_faster_with_is_done() {
+    let mut process = Process::new();
+    process.service(service("s1", 1));
+    process.sync();
+    let tables = process.node.tables;
+    let missing = TableKey::new(Family::Ipv4, "missing");
+    let not_found = tables.0.lock().apply(&[Operation::delete(missing)]).unwrap_err();
+    assert!(not_found.is_not_found());
+    let outcome = |change: Error| {
+        let (tables, listing) = (tables.clone(), None);
+        let change = Some(change);
+        let mut retiring = Retiring::new(Box::new(Failing {
+            tables,
+            listing,
+            change,
+        }));
+        let retired = retire(&mut retiring, &BTreeMap::new(), true);
+        retired.steps[0].outcome.clone()
+    };
+    assert_eq!(
+        outcome(Error::custom("delete it", "it is protected")),
+        RetiredOutcome::Failed("cannot delete it: it is protected".to_owned())
+    );
+    assert_eq!(outcome(not_found), RetiredOutcome::Done);
+}
+
+#[test]
+fn a_kernel_without_tables_has_nothing_left_and_what_cannot_be_listed_may_be_left() {
+    let read = |listing: Error| {
+        let tables = Process::new().node.tables;
+        let (listing, change) = (Some(listing), None);
+        let mut retiring = Retiring::new(Box::new(Failing {
+            tables,
+            listing,
+            change,
+        }));
+        retiring.read(Instant::now(), &|_| false)
+    };
+    let refused = |errno| Error::Request {
+        attempt: "list tables".into(),
+        source: kernlink_netlink::Error::Socket { call: "open", errno },
+    };
+    assert_eq!(read(refused(Errno::EPROTONOSUPPORT)), Ok(false));
+    assert!(read(refused(Errno::EPERM)).is_err());
+}
+
+#[test]
+fn foreign_tables_of_the_same_families_stay_and_kube_proxys_may_lack_a_chain() {
+    let node = Process::new().node;
+    let table = |name| TableKey::new(Family::Ipv4, name);
+    let types = [DataType::Ipv4Address, DataType::Protocol, DataType::Service];
+    let ips = Set::map(table("kube-proxy").set("service-ips"), &types, &[DataType::Mark]);
+    let served = [10, 96, 0, 1];
+    let frontend = Value::concat([
+        std::net::Ipv4Addr::from(served).into(),
+        Value::protocol(6),
+        Value::port(80),
+    ]);
+    let operations = [
+        Operation::add(Table::new(table("foreign"))),
+        Operation::add(Table::new(table("kube-proxy"))),
+        Operation::add(ips.clone()),
+        Operation::add(Elements::new(
+            ips.key.clone(),
+            [Element::new(frontend).with_value(Value::host_u32(1))],
+        )),
+    ];
+    node.tables.0.lock().apply(&operations).unwrap();
+    let mut retiring = Retiring::new(Box::new(node.tables.clone()));
+    assert!(retiring.is_read_again());
+    let held = |retiring: &mut Retiring, ranges: &[&str]| {
+        let waiting = BTreeMap::from([(key(served, 80), unserved("a", ranges))]);
+        let retired = retire(retiring, &waiting, false);
+        assert_eq!(retired.problems, [""; 0]);
+        retired.held.len()
+    };
+    assert_eq!(held(&mut retiring, &[]), 1);
+    // Whom it admits is in rules.
+    assert_eq!(held(&mut retiring, &["0.0.0.0/0"]), 0);
+    retire(&mut retiring, &BTreeMap::new(), true);
+    assert_eq!(retiring.read(Instant::now(), &|_| false), Ok(false));
+    let tables = node.tables.clone().tables(Some(Family::Ipv4.into())).unwrap();
+    let names: Vec<&str> = tables.iter().map(|table| &*table.key.name).collect();
+    assert_eq!(names, ["foreign"]);
 }

@@ -9,8 +9,8 @@ use foldhash::quality::RandomState;
 use kernlink_base::Backoff;
 use kernlink_services::{Event, FrontendKey, ObjectName};
 
-use super::RETIRING_MODE;
-use crate::retire::{Interim, Kept, Retire, Retired, RetiredOutcome, RetiredStep, names};
+use super::{NO_LONGER_SERVED, RETIRING_MODE};
+use crate::retire::{Interim, Kept, Retire, Retired, RetiredOutcome, RetiredStep, Unserved, names};
 use crate::solved::{OPERATION_FAILED, solved_event};
 use crate::unreadable::LEFTOVERS_UNREADABLE;
 
@@ -28,6 +28,8 @@ pub(super) struct Member {
     pub(super) is_new: bool,
     /// The unserved frontends that it still serves.
     pub(super) held: BTreeSet<FrontendKey>,
+    /// Whether frontends that the serving mode cannot serve are not held any more.
+    pub(super) is_released: bool,
     pub(super) interim: Vec<Interim>,
     pub(super) draining: usize,
     /// When the next round is due.
@@ -63,6 +65,7 @@ impl Member {
             presence: Presence::Unread,
             is_new: true,
             held: BTreeSet::new(),
+            is_released: false,
             interim: Vec::new(),
             draining: 0,
             next: None,
@@ -116,6 +119,7 @@ impl Member {
         self.presence = Presence::Absent;
         self.is_new = true;
         self.held.clear();
+        self.is_released = false;
         self.interim.clear();
         self.draining = 0;
         self.next = None;
@@ -151,6 +155,19 @@ impl Member {
                 Some(Event::host(LEFTOVERS_UNREADABLE, text))
             }
         }
+    }
+
+    /// Nothing is held from now on that the serving mode cannot serve: it serves all others, and `unserved` are the ones that it cannot.
+    /// Returns an event if any is held.
+    pub(super) fn release(&mut self, unserved: &BTreeMap<FrontendKey, Unserved>) -> Option<Event> {
+        let held = self.held.iter().filter_map(|frontend| unserved.get(frontend));
+        let services = names(&held.map(|unserved| &unserved.service).collect())?;
+        self.is_released = true;
+        let mode = self.mode.mode();
+        let text = format!(
+            "{services}: the configured mode cannot serve some of their addresses and ports, which {mode} served; what it left for them is removed"
+        );
+        Some(Event::host(NO_LONGER_SERVED, text))
     }
 
     /// Records what a round did.

@@ -141,6 +141,8 @@ struct Node {
     services: Services,
     now: Instant,
     served: BTreeSet<u8>,
+    /// The frontends that the serving mode can never serve.
+    unservable: BTreeSet<FrontendKey>,
     /// Whether the serving mode has the shared object too.
     keeps: bool,
 }
@@ -155,6 +157,7 @@ impl Node {
             services: Services::new(Config::new("node-a")),
             now: Instant::now(),
             served: BTreeSet::new(),
+            unservable: BTreeSet::new(),
             keeps: false,
         };
         for last in desired {
@@ -182,7 +185,9 @@ impl Node {
             IpAddr::V4(address) => served.contains(&address.octets()[3]),
             IpAddr::V6(_) => false,
         };
-        let handed = self.handover.retire(self.now, &keeps, is_served);
+        let unservable = &self.unservable;
+        let is_servable = |key: &FrontendKey| !unservable.contains(key);
+        let handed = self.handover.retire(self.now, &keeps, is_served, is_servable);
         (handed, events)
     }
 }
@@ -337,4 +342,56 @@ fn a_plan_of_the_removal_changes_nothing() {
         "# leftovers of another mode\nremove 1\nand more\n"
     );
     assert_eq!(is_left(&mode), (vec![1], true));
+}
+
+#[test]
+fn what_the_serving_mode_cannot_serve_is_removed_once_all_others_are_served_with_an_event() {
+    let mode = Mode::of([1, 2, 3]);
+    let mut node = Node::new(&[&mode], [1, 2, 3]);
+    node.unservable.insert(frontend(3));
+    node.served.insert(1);
+    let mut events = Vec::new();
+    for _ in 0..3 {
+        let (handed, _) = node.sync(false);
+        events.extend(handed.events);
+        assert!(events.is_empty());
+        node.sync(true);
+        node.now += HELD_INTERVAL;
+    }
+    // The serving mode may yet serve 2.
+    assert_eq!(is_left(&mode), (vec![2, 3], true));
+    node.served.insert(2);
+    for _ in 0..4 {
+        let (handed, _) = node.sync(false);
+        events.extend(handed.events);
+        node.now = handed.next.unwrap_or(node.now);
+    }
+    assert_eq!(is_left(&mode), (vec![], false));
+    assert!(!node.handover.may_have_leftovers());
+    let texts: Vec<String> = events.iter().map(|event| event.reason.to_string()).collect();
+    let text = "ns/s3: the configured mode cannot serve some of their addresses and ports, which another mode served; what it left for them is \
+                removed";
+    assert_eq!(texts, [text]);
+}
+
+#[test]
+fn what_was_released_is_not_held_again_when_a_service_waits_to_be_programmed() {
+    let mode = Mode::of([2]);
+    let mut node = Node::new(&[&mode], [1, 2]);
+    node.unservable.insert(frontend(2));
+    node.served.insert(1);
+    node.sync(true);
+    mode.0.lock().unwrap().refuses = true;
+    node.now += HELD_INTERVAL;
+    let (handed, _) = node.sync(false);
+    assert_eq!((handed.events.len(), handed.counts().failed), (2, 1));
+    // 1 is not served for a moment while the removal is tried again.
+    node.served.clear();
+    node.now = handed.next.unwrap();
+    let (handed, _) = node.sync(false);
+    assert_eq!((handed.events.len(), handed.counts().failed), (0, 1));
+    mode.0.lock().unwrap().refuses = false;
+    node.now = handed.next.unwrap();
+    node.sync(false);
+    assert_eq!(is_left(&mode), (vec![], false));
 }

@@ -31,7 +31,7 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
                 }
             }
             Key::Flows(_) | Key::Accounting(_) => {}
-            _ => families.extend(key.family()),
+            _ => families.extend(key.class().family),
         }
     }
     for family in families {

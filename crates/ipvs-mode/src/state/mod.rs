@@ -62,7 +62,9 @@ pub struct State {
     node_port_addresses: [Vec<IpAddr>; 2],
     pub(super) host: HostFacts,
     pub(super) interfaces: Vec<InterfaceAddress>,
-    /// Whether the listing in progress read them.
+    /// Whether the listing in progress read them: it reads the addresses of all links at once, which are many with those of the dummy link, so
+    /// that the engine's question in the same listing does not read them again. What is owned is then decided by the addresses at which node
+    /// ports are served, and not by a later reading.
     pub(super) has_read_addresses: bool,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
     pub(super) timeouts: ObservedTimeouts,

@@ -250,6 +250,10 @@ impl DataPath for State {
         })
     }
 
+    fn is_servable(&self, frontend: &FrontendKey) -> bool {
+        frontend.protocol != Protocol::Sctp
+    }
+
     fn record(&mut self, operation: &Operation) {
         match operation {
             Operation::Listen { key, portal, serving } => {

@@ -42,11 +42,7 @@ impl Record {
     /// A process in a mode with the objects of the cluster, before its first sync.
     fn start(self, node: &Node, mode: &str) -> Process {
         let synced = [Kind::Service, Kind::EndpointSlice].map(Change::synced);
-        let mut objects = self.objects();
-        if mode == "userspace" {
-            objects.iter_mut().for_each(remove_sctp);
-        }
-        node.start_with(mode, objects.into_iter().chain(synced))
+        node.start_with(mode, self.objects().into_iter().chain(synced))
     }
 
     /// The node with everything that kube-proxy wrote.
@@ -134,18 +130,6 @@ impl Record {
             }
         }
         packets
-    }
-}
-
-/// Userspace mode cannot serve it: what kube-proxy left for such a port would stay.
-fn remove_sctp(change: &mut Change) {
-    let services = match change {
-        Change::Services(ObjectChange::Upsert(service)) => std::slice::from_mut(service),
-        Change::Services(ObjectChange::ReplaceAll(services)) => &mut services[..],
-        _ => return,
-    };
-    for service in services {
-        service.ports.retain(|port| port.protocol != Protocol::Sctp);
     }
 }
 
@@ -363,12 +347,7 @@ fn services_of_every_kind_that_kube_proxy_served_in_iptables_mode_are_served_whi
 
 #[test]
 fn services_of_every_kind_that_kube_proxy_served_in_ipvs_mode_are_served_while_the_mode_changes() {
-    // While addresses of IPVS mode are left, a node port of one Service takes the connections of the node to the same port of another one's
-    // external IP.
-    let fixtures = FIXTURES
-        .into_iter()
-        .filter(|fixture| *fixture != "mixed_shared_addresses");
-    for fixture in fixtures {
+    for fixture in FIXTURES {
         assert_served_and_removed(Record(KubeProxy::Ipvs, fixture), 0, 2);
     }
 }
