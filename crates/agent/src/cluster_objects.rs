@@ -31,6 +31,8 @@ pub(crate) struct ClusterObjects {
     has_service_cidrs: bool,
     /// The networks of all of them, as they were delivered.
     service_cidrs: Option<Vec<IpNet>>,
+    /// Whether they could not be read, although the server answered.
+    are_service_cidrs_refused: bool,
     /// Since when the first lists of all kinds are known.
     complete_since: Option<Instant>,
     /// Whether they were delivered since the last call of `take_service_cidrs`.
@@ -102,6 +104,7 @@ impl ClusterObjects {
                 self.has_new_service_cidrs = true;
             }
             Update::ServiceCidrsFailed(Some(problem)) => {
+                self.are_service_cidrs_refused = true;
                 tracing::warn!(
                     "ServiceCIDR objects cannot be read, what is known stays: {problem}; tried again"
                 );
@@ -122,7 +125,8 @@ impl ClusterObjects {
         let is_early = self
             .complete_since
             .is_none_or(|since| since.elapsed() < SERVICE_CIDRS_TIMEOUT);
-        self.has_service_cidrs && self.service_cidrs.is_none() && is_early
+        let is_answered = self.service_cidrs.is_some() || self.are_service_cidrs_refused;
+        self.has_service_cidrs && !is_answered && is_early
     }
 
     /// A kind cannot be read. Returns whether the log does not say so yet: of kinds that fail for one cause, such as a server that cannot be

@@ -324,7 +324,7 @@ fn sets_of(commands: &[&str]) -> Vec<String> {
 #[test]
 fn what_admits_clients_is_deleted_last_and_the_networks_of_cluster_ips_first() {
     let mut config = node::config();
-    config.service_cidrs = vec!["10.96.0.0/12".parse().unwrap()];
+    config.service_cidrs = Some(vec!["10.96.0.0/12".parse().unwrap()]);
     let mut process = Process::on(Node::new(&Calls::default()), &config);
     process.service(service("s1", 1));
     process.endpoints("s1", &[(1, false)]);

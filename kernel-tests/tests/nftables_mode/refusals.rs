@@ -87,9 +87,8 @@ fn an_address_for_cluster_ips_that_no_service_has_is_dropped_if_the_networks_are
     requires!(Feature::Conntrack);
     on_network(2, |network| {
         let mut config = config();
-        config.service_cidrs = ["10.96.0.0/16", "fd00:10:96::/112"]
-            .map(|net| net.parse().unwrap())
-            .into();
+        let networks = ["10.96.0.0/16", "fd00:10:96::/112"].map(|net| net.parse().unwrap());
+        config.service_cidrs = Some(networks.into());
         let manifests =
             service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
         let mut proxier = proxier_with(&config, &manifests);
@@ -158,7 +157,7 @@ fn other_networks_of_cluster_ips_take_effect_by_elements_only_and_connections_la
             .for_each(|connection| _ = connection.ask().unwrap());
         let set = |proxier: &mut Proxier, networks: &[&str]| {
             let mut config = config();
-            config.service_cidrs = networks.iter().map(|net| net.parse().unwrap()).collect();
+            config.service_cidrs = Some(networks.iter().map(|net| net.parse().unwrap()).collect());
             proxier.set_config(&config).unwrap();
             let synced = sync(proxier);
             let keys = synced.plan.steps().map(|(_, step)| step.key.clone());

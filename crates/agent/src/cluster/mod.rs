@@ -111,7 +111,7 @@ pub enum Update {
     },
     /// A kind that could not be read is read again.
     Recovered(Kind),
-    /// The networks of all ServiceCIDR objects, each once; none if the server does not have or does not permit them.
+    /// The networks of all ServiceCIDR objects, each once; none if the server does not have the kind.
     ServiceCidrs(Vec<IpNet>),
     /// ServiceCIDR objects cannot be read, and why; what is known stays. `None`: they are read again.
     ServiceCidrsFailed(Option<String>),

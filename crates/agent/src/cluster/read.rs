@@ -73,7 +73,10 @@ pub fn read(
                 objects.service_cidrs = Some(networks);
                 has_service_cidrs = true;
             }
-            Some(Update::ServiceCidrsFailed(Some(problem))) => on_problem(format!("ServiceCIDR: {problem}")),
+            Some(Update::ServiceCidrsFailed(Some(problem))) => {
+                on_problem(format!("ServiceCIDR: {problem}"));
+                has_service_cidrs = true;
+            }
             Some(Update::ServiceCidrsFailed(None) | Update::Recovered(_)) => {}
             Some(Update::Ended) | None => return Err("the thread that reads the API server ended".to_owned()),
         }

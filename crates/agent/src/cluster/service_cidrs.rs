@@ -243,9 +243,6 @@ impl ServiceCidrs {
     }
 
     fn report(&mut self, problem: String) {
-        if self.delivered.is_none() {
-            self.deliver();
-        }
         if self.reported.as_ref() != Some(&problem) {
             self.reported = Some(problem.clone());
             (self.on_update)(Update::ServiceCidrsFailed(Some(problem)));
@@ -407,15 +404,16 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_the_kind_or_the_permission_has_none_and_is_not_asked_again_at_once() {
-        for (code, is_reported) in [(404, false), (403, true), (500, true)] {
+    fn a_server_without_the_kind_has_none_and_of_one_that_refuses_nothing_is_known() {
+        for code in [404, 403, 500] {
             let (address, requests) = server(move |_| Reply::Status(code));
             let (_runtime, updates) = follow(address);
-            assert_eq!(next(&updates), delivered(&[]), "{code}");
-            if is_reported {
-                let problem = format!("list of servicecidrs.networking.k8s.io is refused: status {code}");
-                assert_eq!(next(&updates), Update::ServiceCidrsFailed(Some(problem)));
-            }
+            let problem = format!("list of servicecidrs.networking.k8s.io is refused: status {code}");
+            let expected = match code {
+                404 => delivered(&[]),
+                _ => Update::ServiceCidrsFailed(Some(problem)),
+            };
+            assert_eq!(next(&updates), expected, "{code}");
             let request = requests.recv_timeout(PATIENCE).unwrap();
             assert!(
                 request.to_lowercase().contains("accept: application/json\r\n"),
