@@ -1,5 +1,7 @@
 //! The contract of `Nftables` on the kernel, each check in a network namespace of its own.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::requires;
