@@ -63,8 +63,11 @@ fn numbers_print_with_their_names_as_nft_lists_them() {
             ("rt_realms", &names.realms),
             ("rt_marks", &names.marks),
         ] {
-            let line = |(number, name): (&u32, &Box<str>)| format!("{number} {name}\n");
-            fs::write(tables.join(file), numbers.iter().map(line).collect::<String>()).unwrap();
+            let lines: Vec<String> = numbers
+                .iter()
+                .map(|(number, name)| format!("{number} {name}\n"))
+                .collect();
+            fs::write(tables.join(file), lines.concat()).unwrap();
         }
         let web = groups.join("system.slice/web");
         fs::create_dir_all(&web).unwrap();
