@@ -39,11 +39,16 @@ pub fn select_iptables_variant(variant: &str) {
     }
 }
 
-/// For the calling thread and the programs that it starts, each of these folders, the second ones, has the files of another folder.
-pub fn replace_folders(folders: &[(&Path, &Path)]) {
+/// For the calling thread and the programs that it starts, each of these folders is empty, and can be written to.
+///
+/// # Panics
+/// If a folder does not exist.
+pub fn empty_folders(folders: &[&Path]) {
     unshare_mounts();
-    for (source, target) in folders {
-        mount_all(&[(Some(source), target, MsFlags::MS_BIND)]);
+    for folder in folders {
+        let none = None::<&str>;
+        mount(none, *folder, Some("tmpfs"), MsFlags::empty(), none)
+            .unwrap_or_else(|error| panic!("cannot mount an empty {}: {error}", folder.display()));
     }
 }
 

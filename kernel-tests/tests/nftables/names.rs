@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{mounts, tools};
@@ -47,46 +47,32 @@ const RULESET: &str = "table ip t {
     }
 }";
 
-/// A folder that is removed at the end.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _is_not_essential = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn numbers_print_with_their_names_as_nft_lists_them() {
-    let folder = Folder(std::env::temp_dir().join(format!("kernlink-names-{}", std::process::id())));
-    let (tables, groups) = (folder.0.join("iproute2"), folder.0.join("cgroup"));
-    let web = groups.join("system.slice/web");
-    fs::create_dir_all(&tables).unwrap();
-    fs::create_dir_all(&web).unwrap();
     let mut names = Names::new();
     names
         .device_groups
         .extend([(0, "default".into()), (3, "uplinks".into())]);
     names.realms.extend([(0, "cosmos".into()), (5, "inside".into())]);
     names.marks.extend([(2, "blue".into()), (300, "red".into())]);
-    for (file, numbers) in [
-        ("group", &names.device_groups),
-        ("rt_realms", &names.realms),
-        ("rt_marks", &names.marks),
-    ] {
-        let lines: Vec<String> = numbers
-            .iter()
-            .map(|(number, name)| format!("{number} {name}\n"))
-            .collect();
-        fs::write(tables.join(file), lines.concat()).unwrap();
-    }
-    let web = fs::metadata(web).unwrap().ino();
-    names.control_groups.insert(web, "system.slice/web".into());
     NetNs::new().run(|| {
-        mounts::replace_folders(&[
-            (&tables, Path::new("/etc/iproute2")),
-            (&groups, Path::new("/sys/fs/cgroup")),
-        ]);
+        let (tables, groups) = (Path::new("/etc/iproute2"), Path::new("/sys/fs/cgroup"));
+        mounts::empty_folders(&[tables, groups]);
+        for (file, numbers) in [
+            ("group", &names.device_groups),
+            ("rt_realms", &names.realms),
+            ("rt_marks", &names.marks),
+        ] {
+            let lines: Vec<String> = numbers
+                .iter()
+                .map(|(number, name)| format!("{number} {name}\n"))
+                .collect();
+            fs::write(tables.join(file), lines.concat()).unwrap();
+        }
+        let web = groups.join("system.slice/web");
+        fs::create_dir_all(&web).unwrap();
+        let web = fs::metadata(web).unwrap().ino();
+        names.control_groups.insert(web, "system.slice/web".into());
         tools::must("ip", &["link", "add", "one", "type", "veth", "peer", "two"]);
         // `2: two@one: <BROADCAST,...`
         for line in tools::must("ip", &["-o", "link"]).lines() {
