@@ -11,6 +11,7 @@
 //! | `commands` | the subcommands, which ask them |
 //! | [`http`] | health, and health-check node ports |
 //! | [`log`], [`service_manager`] | the log, and systemd |
+//! | [`version`] | the version, and the commit it was built from |
 //!
 //! The program `kernlink-agent` only calls [`main`]. `docs/agent.md` describes its use.
 
@@ -41,6 +42,7 @@ mod signals;
 mod stale;
 mod stamp;
 mod state;
+pub mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -56,20 +58,21 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if commands::is_subcommand(arguments.first()) {
         return commands::run(arguments);
     }
-    let exit = match Flags::parse(arguments) {
+    match Flags::parse(arguments) {
         Ok(flags) => run(&flags),
         Err(error) => {
             print::error(&error);
-            Exit::Usage
+            Exit::Usage.into()
         }
-    };
-    exit.into()
+    }
 }
 
-fn run(flags: &Flags) -> Exit {
+fn run(flags: &Flags) -> ExitCode {
     match flags.action {
-        Action::Help => return print::line(flags::USAGE),
-        Action::Version => return print::line(&format!("kernlink-agent {}", env!("CARGO_PKG_VERSION"))),
+        Action::Help => return print::line(flags::USAGE).into(),
+        Action::Version => {
+            return print::line(&format!("kernlink-agent {}", version::text())).into();
+        }
         _ => {}
     }
     log::start(
@@ -80,7 +83,7 @@ fn run(flags: &Flags) -> Exit {
         Ok(settings) => settings,
         Err(error) => {
             print::error(&error);
-            return Exit::from(&error);
+            return Exit::from(&error).into();
         }
     };
     log::set_level(log::level(settings.file.log_verbosity));
@@ -91,7 +94,7 @@ fn run(flags: &Flags) -> Exit {
     if flags.first_services.is_some() && mode != Mode::Ipvs {
         tracing::warn!("--first-services has no effect in {mode} mode");
     }
-    match flags.action {
+    let exit = match flags.action {
         Action::PrintConfig => print::line(&print::configuration(&settings.file)),
         Action::DryRun => once::dry_run(&settings),
         Action::Once => once::once(&settings),
@@ -101,5 +104,6 @@ fn run(flags: &Flags) -> Exit {
         Action::HandBack => cleanup::hand_back(&settings),
         Action::PlanHandBack => cleanup::plan_hand_back(&settings),
         _ => agent::run(settings),
-    }
+    };
+    exit.into()
 }
