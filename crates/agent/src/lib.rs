@@ -33,6 +33,7 @@ pub mod modes;
 pub mod once;
 mod pending;
 pub mod print;
+mod process;
 mod query;
 mod report;
 mod reporter;

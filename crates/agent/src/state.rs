@@ -15,6 +15,7 @@ use kernlink_userspace::data_path::metrics;
 
 use crate::cluster::Traffic;
 use crate::modes::{AnyRunner, AnyStatus, Config, no_status};
+use crate::process::ProcessCollector;
 use crate::query::status::AfterSync;
 use crate::stale::Stale;
 use crate::version::COMMIT;
@@ -103,6 +104,7 @@ impl State {
         let stale = Stale::new(metrics.registry())?;
         add_kubernetes_build_info(metrics.registry())?;
         add_build_info(metrics.registry(), config)?;
+        metrics.registry().register(Box::new(ProcessCollector::new()?))?;
         Ok(Self {
             config: config.clone(),
             metrics,
