@@ -7,6 +7,7 @@
 //! | [`agent`] | source, schedule, kernel and servers until a signal ends the process |
 //! | [`modes`] | the choice of the mode: its data path, and the other modes, which retire |
 //! | [`once`] | a single sync, or the plan of one |
+//! | [`preflight`] | whether this node can be served, and what would change |
 //! | `query` | answers to questions about the running agent, on a Unix socket |
 //! | `commands` | the subcommands, which ask them |
 //! | [`http`] | health, and health-check node ports |
@@ -32,6 +33,7 @@ mod message;
 pub mod modes;
 pub mod once;
 mod pending;
+pub mod preflight;
 pub mod print;
 mod process;
 mod query;
@@ -96,6 +98,7 @@ fn run(flags: &Flags) -> ExitCode {
         tracing::warn!("--first-services has no effect in {mode} mode");
     }
     let exit = match flags.action {
+        Action::Preflight => return preflight::preflight(&settings, flags.output),
         Action::PrintConfig => print::line(&print::configuration(&settings.file)),
         Action::DryRun => once::dry_run(&settings),
         Action::Once => once::once(&settings),

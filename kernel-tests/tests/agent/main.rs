@@ -26,6 +26,7 @@ mod load_balancer;
 mod mode_round_trip;
 mod object_fields;
 mod pages;
+mod preflight;
 mod privileges;
 mod service_cidrs;
 mod service_manager;
