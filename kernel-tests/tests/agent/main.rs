@@ -31,6 +31,7 @@ mod privileges;
 mod service_cidrs;
 mod service_manager;
 mod shared_addresses;
+mod socket_clients;
 mod start;
 mod support;
 mod tls;
