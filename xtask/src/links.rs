@@ -177,7 +177,7 @@ mod tests {
     fn files_and_headings_that_do_not_exist_are_named() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let file = root.join("docs/agent.md");
-        let mut of = |target: &str| problem(&file, target, &mut BTreeMap::new()).unwrap();
+        let of = |target: &str| problem(&file, target, &mut BTreeMap::new()).unwrap();
         assert_eq!(of("../README.md"), None);
         assert_eq!(of("agent.md#the-mode"), None);
         assert_eq!(of("#the-mode"), None);
