@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    circles, conformance, import_order, imports, layers, public_api,
+    circles, conformance, import_order, imports, layers, links, metrics, public_api,
     retry::retry,
     shape, snippets, words,
     workspace::{Workspace, output, succeed},
@@ -36,6 +36,8 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("files of the kernel crates", || shape::check(workspace));
     checks.one("example programs in documents", || snippets::check(workspace));
     checks.one("conformance list", || conformance::check(workspace));
+    checks.one("links of documents", || links::check(workspace));
+    checks.one("metrics in documents", || metrics::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",

@@ -168,7 +168,10 @@ const RULES: &[Rule] = &[
     programs("kernel-tests", &["crate::programs"]),
     programs("benches", &[]),
     programs("examples", &["crate::network"]),
-    programs("crates/*", &["crate::runner", "crate::client::load"]),
+    programs(
+        "crates/*",
+        &["crate::runner", "crate::client::load", "crate::git"],
+    ),
 ];
 
 /// Fails with a list of all violations.

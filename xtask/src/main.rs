@@ -16,6 +16,8 @@ mod imports;
 mod kubernetes;
 mod layers;
 mod libtest;
+mod links;
+mod metrics;
 mod modules;
 mod nft_suite;
 mod nft_vectors;

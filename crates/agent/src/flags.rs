@@ -19,6 +19,7 @@ use crate::log::Format;
 
 /// What `--help` prints.
 pub const USAGE: &str = "usage: kernlink-agent [--kubeconfig FILE] [--watch DIR] [--node-name NAME] [--config FILE] [OPTION]...
+       kernlink-agent preflight [OPTION]... [--output table|json]: whether this node is ready, and what would change; changes nothing
        kernlink-agent status | services [NAMESPACE/NAME] | explain ADDRESS:PORT[/PROTOCOL]: asks the running agent
 
 Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API server, of manifests in a folder, or of both.
@@ -101,7 +102,11 @@ As in kube-proxy, with the field of the configuration file that they replace:
 Of kube-proxy, without effect: --kube-api-content-type, --kube-api-qps, --kube-api-burst, --config-sync-period, --oom-score-adj,
 --profiling, --feature-gates, --show-hidden-metrics-for-version
 
-Exit status: 0 success, 1 failure, 2 invalid command line or configuration, 3 another process programs this network namespace.";
+Exit status: 0 success, 1 failure, 2 invalid command line or configuration, 3 another process programs this network namespace;
+of preflight: 0 ready, 20 not ready, 21 not known.";
+
+/// The argument that examines the node.
+pub(crate) const PREFLIGHT: &str = "preflight";
 
 /// A command line.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,10 +139,22 @@ pub struct Flags {
     pub socket: Option<Option<PathBuf>>,
     /// `--socket-group`.
     pub socket_group: Option<String>,
+    /// `--output`, of `preflight` only.
+    pub output: Output,
     /// `--logging-format`.
     pub log_format: Format,
     /// `--v`. `None`: as in the configuration file.
     pub verbosity: Option<u8>,
+}
+
+/// The form in which `preflight` prints what it found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// For people; may change.
+    #[default]
+    Table,
+    /// For programs; documented.
+    Json,
 }
 
 /// What the program does.
@@ -159,6 +176,8 @@ pub enum Action {
     HandBack,
     /// `--hand-back --dry-run`: prints the plan of a hand-back.
     PlanHandBack,
+    /// `preflight`: examines the node.
+    Preflight,
     /// `--print-config`: prints the configuration in effect.
     PrintConfig,
     /// `--version`.
@@ -197,6 +216,7 @@ impl Default for Flags {
             first_services: None,
             socket: Some(None),
             socket_group: None,
+            output: Output::default(),
             log_format: Format::default(),
             verbosity: None,
         }
@@ -212,9 +232,22 @@ impl Flags {
         let mut flags = Self::default();
         let mut parser = Parser::from_args(arguments);
         let invalid = |error: lexopt::Error| InvalidFlags(error.to_string());
+        let mut has_output = false;
         loop {
             let name = match parser.next().map_err(invalid)? {
+                None if has_output && flags.action != Action::Preflight => {
+                    return Err(InvalidFlags(format!("--output: is a flag of {PREFLIGHT} only")));
+                }
                 None => return Ok(flags),
+                Some(Arg::Value(argument)) if argument == PREFLIGHT => {
+                    flags.set_action(Action::Preflight)?;
+                    continue;
+                }
+                Some(Arg::Long("output") | Arg::Short('o')) => {
+                    flags.output = output(&mut parser)?;
+                    has_output = true;
+                    continue;
+                }
                 Some(Arg::Long(name)) => name.to_owned(),
                 Some(Arg::Short('v')) => "v".to_owned(),
                 Some(Arg::Short('h')) => "help".to_owned(),
@@ -414,7 +447,7 @@ impl Action {
     pub fn needs_source(self) -> bool {
         matches!(
             self,
-            Action::Run | Action::Once | Action::InitOnly | Action::DryRun
+            Action::Run | Action::Once | Action::InitOnly | Action::DryRun | Action::Preflight
         )
     }
 }
@@ -431,10 +464,21 @@ impl fmt::Display for Action {
             Action::PlanCleanup => "--cleanup --dry-run",
             Action::HandBack => "--hand-back",
             Action::PlanHandBack => "--hand-back --dry-run",
+            Action::Preflight => PREFLIGHT,
             Action::PrintConfig => "--print-config",
             Action::Version => "--version",
             Action::Help => "--help",
         })
+    }
+}
+
+fn output(parser: &mut Parser) -> Result<Output, InvalidFlags> {
+    match text("output", parser)?.as_str() {
+        "table" => Ok(Output::Table),
+        "json" => Ok(Output::Json),
+        other => Err(InvalidFlags(format!(
+            "--output: {other:?} is not valid; valid: table, json"
+        ))),
     }
 }
 
@@ -517,6 +561,28 @@ mod tests {
             ("nodePortAddresses", OverrideValue::List(nets)),
         ];
         assert_eq!(set, expected);
+    }
+
+    #[test]
+    fn preflight_has_the_flags_of_the_agent_and_a_form_of_its_output() {
+        let flags = parse("preflight --watch /m -o json --proxy-mode nftables").unwrap();
+        assert_eq!((flags.action, flags.output), (Action::Preflight, Output::Json));
+        assert_eq!(parse("preflight --watch /m").unwrap().output, Output::Table);
+        for (line, expected) in [
+            ("preflight --once", "preflight and --once exclude each other"),
+            (
+                "preflight --output yaml",
+                "--output: \"yaml\" is not valid; valid: table, json",
+            ),
+            (
+                "--watch /m --output json",
+                "--output: is a flag of preflight only",
+            ),
+            ("--watch /m x", "unexpected argument \"x\""),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.starts_with(expected), "{line}: {error}");
+        }
     }
 
     #[test]

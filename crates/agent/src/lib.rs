@@ -7,10 +7,12 @@
 //! | [`agent`] | source, schedule, kernel and servers until a signal ends the process |
 //! | [`modes`] | the choice of the mode: its data path, and the other modes, which retire |
 //! | [`once`] | a single sync, or the plan of one |
+//! | [`preflight`] | whether this node can be served, and what would change |
 //! | `query` | answers to questions about the running agent, on a Unix socket |
 //! | `commands` | the subcommands, which ask them |
 //! | [`http`] | health, and health-check node ports |
 //! | [`log`], [`service_manager`] | the log, and systemd |
+//! | [`version`] | the version, and the commit it was built from |
 //!
 //! The program `kernlink-agent` only calls [`main`]. `docs/agent.md` describes its use.
 
@@ -31,7 +33,9 @@ mod message;
 pub mod modes;
 pub mod once;
 mod pending;
+pub mod preflight;
 pub mod print;
+mod process;
 mod query;
 mod report;
 mod reporter;
@@ -41,6 +45,7 @@ mod signals;
 mod stale;
 mod stamp;
 mod state;
+pub mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -56,20 +61,21 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if commands::is_subcommand(arguments.first()) {
         return commands::run(arguments);
     }
-    let exit = match Flags::parse(arguments) {
+    match Flags::parse(arguments) {
         Ok(flags) => run(&flags),
         Err(error) => {
             print::error(&error);
-            Exit::Usage
+            Exit::Usage.into()
         }
-    };
-    exit.into()
+    }
 }
 
-fn run(flags: &Flags) -> Exit {
+fn run(flags: &Flags) -> ExitCode {
     match flags.action {
-        Action::Help => return print::line(flags::USAGE),
-        Action::Version => return print::line(&format!("kernlink-agent {}", env!("CARGO_PKG_VERSION"))),
+        Action::Help => return print::line(flags::USAGE).into(),
+        Action::Version => {
+            return print::line(&format!("kernlink-agent {}", version::text())).into();
+        }
         _ => {}
     }
     log::start(
@@ -80,7 +86,7 @@ fn run(flags: &Flags) -> Exit {
         Ok(settings) => settings,
         Err(error) => {
             print::error(&error);
-            return Exit::from(&error);
+            return Exit::from(&error).into();
         }
     };
     log::set_level(log::level(settings.file.log_verbosity));
@@ -91,7 +97,8 @@ fn run(flags: &Flags) -> Exit {
     if flags.first_services.is_some() && mode != Mode::Ipvs {
         tracing::warn!("--first-services has no effect in {mode} mode");
     }
-    match flags.action {
+    let exit = match flags.action {
+        Action::Preflight => return preflight::preflight(&settings, flags.output),
         Action::PrintConfig => print::line(&print::configuration(&settings.file)),
         Action::DryRun => once::dry_run(&settings),
         Action::Once => once::once(&settings),
@@ -101,5 +108,6 @@ fn run(flags: &Flags) -> Exit {
         Action::HandBack => cleanup::hand_back(&settings),
         Action::PlanHandBack => cleanup::plan_hand_back(&settings),
         _ => agent::run(settings),
-    }
+    };
+    exit.into()
 }

@@ -1,14 +1,17 @@
 //! A single sync, and the plan of one.
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::thread;
 use std::time::Instant;
 
+use ipnet::IpNet;
 use kernlink_proxier::data_path::SyncedOf;
 use kernlink_proxier::ipvs_mode::iptables_restore::end_tools;
 use kernlink_proxier::unreadable::is_unreadable;
 use kernlink_proxier::{DataPath, Proxier};
-use kernlink_services::{Change, Kind, SourceId};
+use kernlink_services::{Change, Event, Kind, SourceId};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cluster;
@@ -206,15 +209,46 @@ impl<F: FnMut(String) -> Result<(), String>> Task for Sync<'_, F> {
     }
 }
 
-/// A proxier with the objects of the sources. `None`, after it was reported, if one of them is not complete or the kernel cannot be used.
-/// With the threads that must outlive it. `on_failure` decides whether a failed attempt to read the API server is the last one.
-fn proxier<M: Served>(
+/// What the sources have now.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    changes: Vec<(SourceId, Change)>,
+    /// The networks that cluster IPs are allocated from, if the API server was read for them.
+    service_cidrs: Option<Vec<IpNet>>,
+}
+
+impl Objects {
+    /// No object, as if a source without any had been read: for what does not depend on them.
+    pub(crate) fn none() -> Self {
+        Self {
+            changes: synced(false).map(|change| (FOLDER, change)).collect(),
+            service_cidrs: None,
+        }
+    }
+}
+
+/// Why the sources could not be read. The problems of a folder are in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    Folder,
+    Cluster(String),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unread::Folder => f.write_str("Services that are not known would be deleted"),
+            Unread::Cluster(problem) => write!(f, "API server: {problem}"),
+        }
+    }
+}
+
+/// Reads the sources. `on_failure` decides whether a failed attempt to read the API server is the last one.
+pub(crate) fn objects(
     settings: &Settings,
-    of_mode: &M::Settings,
     on_failure: impl FnMut(String) -> Result<(), String>,
-) -> Option<(Option<Runtime>, Proxier<M>)> {
-    let mut changes = Vec::new();
-    let mut of_mode = of_mode.clone();
+) -> Result<Objects, Unread> {
+    let mut objects = Objects::default();
     if let Some(folder) = &settings.folder {
         let reading = Folder::new(folder).read();
         for problem in &reading.problems {
@@ -224,46 +258,82 @@ fn proxier<M: Served>(
             tracing::info!("{ignored}");
         }
         if !reading.is_complete {
-            tracing::error!("nothing is done: Services that are not known would be deleted");
-            return None;
+            return Err(Unread::Folder);
         }
         let has_nodes = reading.changes.iter().any(|change| change.kind() == Kind::Node);
         let of_folder = reading.changes.into_iter().chain(synced(has_nodes));
-        changes.extend(of_folder.map(|change| (FOLDER, change)));
+        objects.changes.extend(of_folder.map(|change| (FOLDER, change)));
     }
     if let Some(options) = &settings.cluster {
-        match cluster::read(options, |problem| tracing::error!("{problem}"), on_failure) {
-            Ok(objects) => {
-                changes.extend(objects.changes.into_iter().map(|change| (CLUSTER, change)));
-                if let Some(networks) = M::service_cidrs_mut(&mut of_mode) {
-                    *networks = objects.service_cidrs;
-                }
-            }
-            Err(problem) => {
-                print::text(&format!("API server: {problem}"));
-                return None;
-            }
-        }
+        let read = cluster::read(options, |problem| tracing::error!("{problem}"), on_failure);
+        let read = read.map_err(Unread::Cluster)?;
+        objects
+            .changes
+            .extend(read.changes.into_iter().map(|change| (CLUSTER, change)));
+        objects.service_cidrs = Some(read.service_cidrs);
     }
-    let opened = M::open(&of_mode).and_then(|opened| Ok((opened, modes::retiring(&settings.config)?)));
-    let (opened, retiring) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            print::error(&error);
-            return None;
-        }
-    };
-    let mut proxier = match Proxier::new(M::of_settings(&of_mode), opened.kernel) {
-        Ok(proxier) => proxier,
-        Err(error) => {
-            print::error(&error);
-            return None;
-        }
-    };
+    Ok(objects)
+}
+
+/// A proxier that has the objects of the sources, and knows the modes that may have served the node before.
+pub(crate) struct Prepared<M: Served> {
+    /// The threads that must outlive it.
+    pub(crate) runtime: Option<Runtime>,
+    pub(crate) proxier: Proxier<M>,
+    /// The events about the objects.
+    pub(crate) events: Vec<Event>,
+}
+
+/// Opens the kernel APIs as the agent does when it starts.
+pub(crate) fn prepare<M: Served>(
+    settings: &Settings,
+    of_mode: &M::Settings,
+    objects: Objects,
+) -> Result<Prepared<M>, Box<dyn Error>> {
+    let mut of_mode = of_mode.clone();
+    if let (Some(networks), Some(read)) = (M::service_cidrs_mut(&mut of_mode), objects.service_cidrs) {
+        *networks = read;
+    }
+    let opened = M::open(&of_mode)?;
+    let retiring = modes::retiring(&settings.config)?;
+    let mut proxier = Proxier::new(M::of_settings(&of_mode), opened.kernel)?;
     proxier.set_retiring(retiring);
-    let mut limit = Limit::default();
-    for (source, change) in changes {
-        report::events(&proxier.change(source, change), &mut limit);
+    let changes = objects.changes.into_iter();
+    let events = changes
+        .flat_map(|(source, change)| proxier.change(source, change))
+        .collect();
+    Ok(Prepared {
+        runtime: opened.runtime,
+        proxier,
+        events,
+    })
+}
+
+/// A proxier with the objects of the sources. `None`, after it was reported, if one of them is not complete or the kernel cannot be used.
+/// With the threads that must outlive it. `on_failure` decides whether a failed attempt to read the API server is the last one.
+fn proxier<M: Served>(
+    settings: &Settings,
+    of_mode: &M::Settings,
+    on_failure: impl FnMut(String) -> Result<(), String>,
+) -> Option<(Option<Runtime>, Proxier<M>)> {
+    let objects = match objects(settings, on_failure) {
+        Ok(objects) => objects,
+        Err(unread) => {
+            match &unread {
+                Unread::Folder => tracing::error!("nothing is done: {unread}"),
+                Unread::Cluster(_) => print::text(&unread.to_string()),
+            }
+            return None;
+        }
+    };
+    match prepare::<M>(settings, of_mode, objects) {
+        Ok(prepared) => {
+            report::events(&prepared.events, &mut Limit::default());
+            Some((prepared.runtime, prepared.proxier))
+        }
+        Err(error) => {
+            print::error(&*error);
+            None
+        }
     }
-    Some((opened.runtime, proxier))
 }

@@ -15,8 +15,10 @@ use kernlink_userspace::data_path::metrics;
 
 use crate::cluster::Traffic;
 use crate::modes::{AnyRunner, AnyStatus, Config, no_status};
+use crate::process::ProcessCollector;
 use crate::query::status::AfterSync;
 use crate::stale::Stale;
+use crate::version::COMMIT;
 
 /// What the servers answer from.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ pub(crate) struct State {
 }
 
 /// Adds the metric with the version of the program. Its labels are those of Kubernetes' components; those of Go have what corresponds to them.
-fn add_build_info(registry: &Registry) -> Result<(), prometheus::Error> {
+fn add_kubernetes_build_info(registry: &Registry) -> Result<(), prometheus::Error> {
     let options = Opts::new(
         "kubernetes_build_info",
         "[ALPHA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, \
@@ -57,9 +59,29 @@ fn add_build_info(registry: &Registry) -> Result<(), prometheus::Error> {
         ("major", env!("CARGO_PKG_VERSION_MAJOR")),
         ("minor", env!("CARGO_PKG_VERSION_MINOR")),
         ("git_version", version.as_str()),
+        ("git_commit", COMMIT.unwrap_or_default()),
         ("compiler", "rustc"),
         ("platform", platform.as_str()),
     ];
+    add_info(registry, options, &labels)
+}
+
+/// Adds the metric with the version of the program, its commit and its mode.
+fn add_build_info(registry: &Registry, config: &Config) -> Result<(), prometheus::Error> {
+    let options = Opts::new(
+        "kernlink_build_info",
+        "1, with the version of the program, the commit that it was built from, if it is known, and the mode",
+    );
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("commit", COMMIT.unwrap_or_default()),
+        ("mode", config.mode().name()),
+    ];
+    add_info(registry, options, &labels)
+}
+
+/// Adds a metric with the value 1.
+fn add_info(registry: &Registry, options: Opts, labels: &[(&str, &str)]) -> Result<(), prometheus::Error> {
     let names: Vec<&str> = labels.iter().map(|(name, _)| *name).collect();
     let values: Vec<&str> = labels.iter().map(|(_, value)| *value).collect();
     let gauge = IntGaugeVec::new(options, &names)?;
@@ -80,7 +102,9 @@ impl State {
         let traffic = Traffic::new()?;
         traffic.register(metrics.registry())?;
         let stale = Stale::new(metrics.registry())?;
-        add_build_info(metrics.registry())?;
+        add_kubernetes_build_info(metrics.registry())?;
+        add_build_info(metrics.registry(), config)?;
+        metrics.registry().register(Box::new(ProcessCollector::new()?))?;
         Ok(Self {
             config: config.clone(),
             metrics,

@@ -5,6 +5,7 @@ pub mod contract;
 mod error_chain;
 mod family;
 mod kernel_release;
+mod modules;
 pub mod parallel;
 mod protocol;
 
@@ -12,4 +13,5 @@ pub use backoff::Backoff;
 pub use error_chain::ErrorChain;
 pub use family::Family;
 pub use kernel_release::{KernelRelease, ParseKernelReleaseError};
+pub use modules::Modules;
 pub use protocol::{ParseProtocolError, Protocol};

@@ -1,5 +1,6 @@
 //! One writer for each network namespace.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
@@ -85,16 +86,29 @@ impl Lock {
         };
         let table = create_table()?;
         if socket.is_none()
-            && let Some(peer) = socket_holder()
+            && let Some(Holder { pid }) = socket_writer(table.is_some())
         {
-            let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
-            let may_program = pid.and_then(may_program);
-            // With the table, only a process that is known to be one of an earlier version counts.
-            if peer.uid() == 0 && may_program.unwrap_or(table.is_none()) {
-                return Err(LockError::Held { pid });
-            }
+            return Err(LockError::Held { pid });
         }
         Ok(Self { socket, table })
+    }
+
+    /// The process that has the lock of the calling thread's network namespace, `None` if there is none. Creates nothing. A process of an earlier
+    /// version is found on its socket.
+    ///
+    /// # Errors
+    /// [`LockError::NotPermitted`]; [`LockError::Io`].
+    pub fn holder() -> Result<Option<Holder>, LockError> {
+        let (has_tables, table) = match Connection::open(Protocol::Netfilter)
+            .and_then(|mut connection| nftables::read_table(&mut connection, NFPROTO_INET, Lock::NAME))
+        {
+            Err(error) if nftables::is_unsupported(&error) => (false, None),
+            table => (true, table.map_err(failed)?),
+        };
+        if let Some(table) = table.filter(|table| table.owner.is_some()) {
+            return Ok(Some(Holder { pid: holder(&table) }));
+        }
+        Ok(socket_writer(has_tables))
     }
 
     /// Whether no other process can acquire the lock. False on a kernel without nf_tables, or before Linux 5.12, while a process that is not
@@ -103,6 +117,29 @@ impl Lock {
     pub fn is_exclusive(&self) -> bool {
         self.table.is_some() || self.socket.is_some()
     }
+}
+
+/// The process that has a [`Lock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number in this process's PID namespace. `None` if it is in another PID namespace, or ended just now.
+    pub pid: Option<u32>,
+}
+
+impl fmt::Display for Holder {
+    /// `process 7`, or `another process`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&process(self.pid))
+    }
+}
+
+/// The process that has the socket, if it keeps others out. With tables that have an owner, only a process that is known to be one of an earlier
+/// version counts.
+fn socket_writer(has_tables: bool) -> Option<Holder> {
+    let peer = socket_holder()?;
+    let pid = u32::try_from(peer.pid()).ok().filter(|pid| *pid != 0);
+    let may_program = pid.and_then(may_program);
+    (peer.uid() == 0 && may_program.unwrap_or(!has_tables)).then_some(Holder { pid })
 }
 
 /// Whether a process can program the network namespace of this one: it has `CAP_NET_ADMIN` in the same user namespace. `None` if that cannot be read.

@@ -1,7 +1,8 @@
 //! What the running kernel supports.
 
+use kernlink_base::Modules;
+
 use crate::info::Info;
-use crate::modules::Modules;
 use crate::scheduler::Scheduler;
 
 /// What the running kernel's IPVS supports.

@@ -1,6 +1,6 @@
 //! The trait for IPVS tables, and the client of the kernel's table.
 
-use kernlink_base::KernelRelease;
+use kernlink_base::{KernelRelease, Modules};
 use kernlink_netlink::generic::Family;
 use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
 
@@ -13,7 +13,6 @@ use crate::daemon::{Daemon, DaemonRole};
 use crate::difference::Executed;
 use crate::error::{Error, Unavailable};
 use crate::info::Info;
-use crate::modules::Modules;
 use crate::operation::Operation;
 use crate::real_server::{RealServer, RealServerKey, Weight};
 use crate::reason::Reason;
@@ -472,7 +471,7 @@ impl Client {
             })
             .collect();
         Ok(Support {
-            release: modules.release,
+            release: modules.release().to_owned(),
             info,
             schedulers,
         })

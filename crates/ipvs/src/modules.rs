@@ -1,69 +1,12 @@
-//! Kernel modules, loaded and installed.
+//! Which modules are missing when the kernel refuses an operation.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+
+use kernlink_base::Modules;
 
 use crate::availability::Availability;
 use crate::error::Unavailable;
 use crate::reason::Reason;
-
-/// The kernel's modules at one time.
-pub(crate) struct Modules {
-    /// As `uname -r` prints it; empty if `/proc` is not readable.
-    pub(crate) release: String,
-    /// `/lib/modules/RELEASE`.
-    pub(crate) directory: PathBuf,
-    /// `/proc/modules`: each line begins with the name of a module.
-    loaded: String,
-    /// `modules.builtin` and `modules.dep` of the module directory: paths. `None` if neither file exists.
-    on_disk: Option<(String, String)>,
-}
-
-impl Modules {
-    pub(crate) fn of_running_kernel() -> Self {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let release = release.trim().to_owned();
-        let directory = Path::new("/lib/modules").join(&release);
-        Self::read(release, directory, Path::new("/proc/modules"))
-    }
-
-    fn read(release: String, directory: PathBuf, loaded: &Path) -> Self {
-        let built_in = std::fs::read_to_string(directory.join("modules.builtin"));
-        let loadable = std::fs::read_to_string(directory.join("modules.dep"));
-        let on_disk = match (built_in, loadable) {
-            (Err(_), Err(_)) => None,
-            (built_in, loadable) => Some((built_in.unwrap_or_default(), loadable.unwrap_or_default())),
-        };
-        let loaded = std::fs::read_to_string(loaded).unwrap_or_default();
-        Self {
-            release,
-            directory,
-            loaded,
-            on_disk,
-        }
-    }
-
-    pub(crate) fn is_loaded(&self, module: &str) -> bool {
-        let is_listed = self
-            .loaded
-            .lines()
-            .any(|line| line.split(' ').next() == Some(module));
-        // Built-in modules are not in `/proc/modules`.
-        is_listed || self.is_built_in(module)
-    }
-
-    /// Whether the module is part of the kernel. False if the module directory is not visible.
-    pub(crate) fn is_built_in(&self, module: &str) -> bool {
-        let on_disk = self.on_disk.as_ref();
-        on_disk.is_some_and(|(built_in, _)| names(built_in, module))
-    }
-
-    pub(crate) fn is_on_disk(&self, module: &str) -> Option<bool> {
-        self.on_disk
-            .as_ref()
-            .map(|(built_in, loadable)| names(built_in, module) || names(loadable, module))
-    }
-}
 
 /// Looks up modules for the refused operations of one batch. The files are read at most once.
 #[derive(Default)]
@@ -109,16 +52,6 @@ impl ModuleLookup {
     }
 }
 
-/// Whether a list of paths contains a module's file, compressed or not: `kernel/net/netfilter/ipvs/ip_vs.ko.xz: ...`.
-fn names(list: &str, module: &str) -> bool {
-    list.lines().any(|line| {
-        let path = line.split(':').next().unwrap_or_default();
-        let file = path.rsplit('/').next().unwrap_or_default();
-        file.strip_prefix(module)
-            .is_some_and(|rest| rest.starts_with(".ko"))
-    })
-}
-
 impl Unavailable {
     /// Why the running kernel has no netlink family `IPVS` after a request for it, on which the kernel tries to load the module.
     pub(crate) fn diagnose() -> Self {
@@ -126,8 +59,8 @@ impl Unavailable {
     }
 
     fn of(modules: &Modules) -> Self {
-        let release = modules.release.clone();
-        let directory = modules.directory.display().to_string();
+        let release = modules.release().to_owned();
+        let directory = modules.directory().display().to_string();
         match modules.is_on_disk("ip_vs") {
             Some(true) => Self::NotLoaded,
             Some(false) => Self::NotInstalled { release, directory },
@@ -142,12 +75,7 @@ mod tests {
     use crate::scheduler::{PersistenceEngine, Scheduler};
 
     fn modules(loaded: &str, on_disk: Option<(&str, &str)>) -> Modules {
-        Modules {
-            release: "6.1.0-1-amd64".to_owned(),
-            directory: "/lib/modules/6.1.0-1-amd64".into(),
-            loaded: loaded.to_owned(),
-            on_disk: on_disk.map(|(built_in, loadable)| (built_in.to_owned(), loadable.to_owned())),
-        }
+        Modules::new("6.1.0-1-amd64", loaded, on_disk)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The subcommands, which ask the running agent. The flags of the agent itself are those of kube-proxy: [`crate::flags`].
 
 mod client;
-mod table;
+pub(crate) mod table;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use self::client::{Client, Failed};
 use crate::exit::Exit;
+use crate::flags::PREFLIGHT;
 use crate::print;
 use crate::query::documents::{Explanation, ServiceList, Status};
 use crate::query::explain::{NOT_SERVED, SERVED};
@@ -31,7 +32,7 @@ const UNKNOWN_STATUS: u8 = 11;
     about = "Asks the running agent of this network namespace",
     version,
     disable_help_subcommand = true,
-    after_help = "kernlink-agent --help shows the flags of the agent itself."
+    after_help = "kernlink-agent --help shows the flags of the agent itself, and those of `kernlink-agent preflight`."
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -138,9 +139,11 @@ fn frontend(text: &str) -> Result<Frontend, String> {
     })
 }
 
-/// Whether a command line is that of a subcommand: the agent itself has no arguments that are no flags.
+/// Whether a command line is that of a subcommand that asks the running agent. The agent itself has no arguments that are no flags, except
+/// [`PREFLIGHT`], which has its flags.
 pub(crate) fn is_subcommand(first: Option<&OsString>) -> bool {
-    first.is_some_and(|first| !first.as_encoded_bytes().starts_with(b"-") && !first.is_empty())
+    let is_flag = |first: &OsString| first.as_encoded_bytes().starts_with(b"-") || first.is_empty();
+    first.is_some_and(|first| !is_flag(first) && first != PREFLIGHT)
 }
 
 /// Runs a subcommand.
@@ -256,6 +259,7 @@ mod tests {
             ("-v", false),
             ("", false),
             ("/m", true),
+            ("preflight", false),
         ] {
             assert_eq!(is_subcommand(Some(&first.into())), expected, "{first}");
         }

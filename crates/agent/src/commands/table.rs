@@ -17,12 +17,12 @@ impl fmt::Display for OneLine<'_> {
 }
 
 /// A page whose lines have no control characters: text of objects is not trusted.
-fn printable(page: &str) -> String {
+pub(crate) fn printable(page: &str) -> String {
     page.lines().map(|line| format!("{}\n", OneLine(line))).collect()
 }
 
 /// Lines with a name and a value, aligned.
-fn pairs(lines: &[(&str, String)]) -> String {
+pub(crate) fn pairs(lines: &[(&str, String)]) -> String {
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let lines = lines
         .iter()
@@ -31,7 +31,7 @@ fn pairs(lines: &[(&str, String)]) -> String {
 }
 
 /// Rows in columns of the same width. Each is on one line.
-fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     let one_line = |cell: &String| OneLine(cell).to_string();
     let rows: Vec<Vec<String>> = rows
         .iter()

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ipnet::IpNet;
 use kernlink_base::ErrorChain;
-use kernlink_proxier::host::Conntrack;
+use kernlink_proxier::host::{Conntrack, Sysctl};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting};
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
@@ -27,6 +27,8 @@ use super::settings::{IptablesConfig, NftablesConfig, UserspaceConfig};
 pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Totals: Collect> {
     /// The mode.
     const MODE: Mode;
+    /// The kernel modules that its rules and objects use, if they are not built in.
+    const MODULES: &'static [&'static str];
     /// What [`Config`](super::Config) has of the mode.
     type Settings: Clone;
 
@@ -68,6 +70,11 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
 
     /// What reads the kernel objects that serve a frontend of a service port, on another thread.
     fn find_objects(&self, frontend: &FrontendKey, port: ServicePortId) -> Find;
+
+    /// The sysctl that an operation writes. Default: the mode writes none.
+    fn sysctl(_operation: &Self::Operation) -> Option<&Sysctl> {
+        None
+    }
 
     /// The desired state as text. `None`: it depends on the process.
     fn desired_state(&self, _desired: &Desired<'_>) -> Option<Listings> {
@@ -125,6 +132,24 @@ impl std::error::Error for OpenError {}
 
 impl Served for IpvsMode {
     const MODE: Mode = Mode::Ipvs;
+    const MODULES: &'static [&'static str] = &[
+        "ip_vs",
+        "ip_set",
+        "ip_set_hash_ip",
+        "ip_set_hash_ipport",
+        "ip_set_hash_ipportip",
+        "ip_set_hash_ipportnet",
+        "ip_set_bitmap_port",
+        "dummy",
+        "nf_conntrack",
+        "nf_nat",
+        "nf_conntrack_netlink",
+        "xt_set",
+        "xt_comment",
+        "xt_mark",
+        "xt_conntrack",
+        "xt_MASQUERADE",
+    ];
     type Settings = ipvs_mode::Config;
 
     fn of_settings(settings: &ipvs_mode::Config) -> &ipvs_mode::Config {
@@ -156,6 +181,13 @@ impl Served for IpvsMode {
         ipvs_mode::Kernel::fake()
     }
 
+    fn sysctl(operation: &ipvs_mode::Operation) -> Option<&Sysctl> {
+        match operation {
+            ipvs_mode::Operation::Sysctl(sysctl) => Some(sysctl),
+            _ => None,
+        }
+    }
+
     fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
         let listings = self.listings(desired.kernel, desired.processors);
         Some(Listings::Ipvs(Box::new(listings)))
@@ -164,6 +196,19 @@ impl Served for IpvsMode {
 
 impl Served for IptablesMode {
     const MODE: Mode = Mode::Iptables;
+    const MODULES: &'static [&'static str] = &[
+        "nf_conntrack",
+        "nf_nat",
+        "nf_conntrack_netlink",
+        "xt_comment",
+        "xt_mark",
+        "xt_conntrack",
+        "xt_addrtype",
+        "xt_statistic",
+        "xt_recent",
+        "xt_nat",
+        "xt_MASQUERADE",
+    ];
     type Settings = IptablesConfig;
 
     fn of_settings(settings: &IptablesConfig) -> &iptables_mode::Config {
@@ -206,6 +251,13 @@ impl Served for IptablesMode {
         iptables_mode::Kernel::fake()
     }
 
+    fn sysctl(operation: &iptables_mode::Operation) -> Option<&Sysctl> {
+        match operation {
+            iptables_mode::Operation::Sysctl(sysctl) => Some(sysctl),
+            _ => None,
+        }
+    }
+
     fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
         let listings = self.listings(desired.processors);
         Some(Listings::Iptables(Box::new(listings)))
@@ -222,6 +274,19 @@ fn retiring_ipvs(exclude_cidrs: &[IpNet], conntrack: Conntrack) -> ipvs_mode::Co
 
 impl Served for NftablesMode {
     const MODE: Mode = Mode::Nftables;
+    const MODULES: &'static [&'static str] = &[
+        "nf_tables",
+        "nf_conntrack",
+        "nf_nat",
+        "nf_conntrack_netlink",
+        "nft_chain_nat",
+        "nft_ct",
+        "nft_nat",
+        "nft_masq",
+        "nft_numgen",
+        "nft_fib",
+        "nft_reject",
+    ];
     type Settings = NftablesConfig;
 
     fn of_settings(settings: &NftablesConfig) -> &nftables_mode::Config {
@@ -265,6 +330,13 @@ impl Served for NftablesMode {
         nftables_mode::Kernel::fake()
     }
 
+    fn sysctl(operation: &nftables_mode::Operation) -> Option<&Sysctl> {
+        match operation {
+            nftables_mode::Operation::Sysctl(sysctl) => Some(sysctl),
+            _ => None,
+        }
+    }
+
     fn desired_state(&self, desired: &Desired<'_>) -> Option<Listings> {
         let listings = self.listings(desired.processors);
         Some(Listings::Nftables(Box::new(listings)))
@@ -276,6 +348,15 @@ const DESCRIPTORS: u64 = 64_000;
 
 impl Served for UserspaceMode {
     const MODE: Mode = Mode::Userspace;
+    const MODULES: &'static [&'static str] = &[
+        "nf_conntrack",
+        "nf_nat",
+        "nf_conntrack_netlink",
+        "xt_comment",
+        "xt_addrtype",
+        "xt_nat",
+        "xt_REDIRECT",
+    ];
     type Settings = UserspaceConfig;
 
     fn of_settings(settings: &UserspaceConfig) -> &userspace::Config {

@@ -30,6 +30,8 @@ use crate::state::{self, State};
 const MAX_CONNECTIONS: usize = 16;
 /// The longest time until a request is complete.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same while all places are taken: clients that send nothing must not keep others waiting longer than these wait.
+const REQUEST_TIMEOUT_IF_FULL: Duration = Duration::from_secs(1);
 /// The longest time of a connection, until its answer was read.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest request line with headers, in bytes. A longer one is answered with 431.
@@ -110,7 +112,11 @@ async fn serve(socket: QuerySocket, routes: Routes) {
         };
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve_one(stream, routes.clone(), place));
+                let timeout = match places.available_permits() {
+                    0 => REQUEST_TIMEOUT_IF_FULL,
+                    _ => REQUEST_TIMEOUT,
+                };
+                tokio::spawn(serve_one(stream, routes.clone(), place, timeout));
             }
             // The process has no file descriptor left.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -129,14 +135,14 @@ fn open(socket: &QuerySocket) -> Result<(Listening, UnixListener), String> {
     Ok((listening, listener))
 }
 
-async fn serve_one(stream: UnixStream, routes: Routes, _place: OwnedSemaphorePermit) {
+async fn serve_one(stream: UnixStream, routes: Routes, _place: OwnedSemaphorePermit, timeout: Duration) {
     let service = service_fn(move |request: Request<Incoming>| {
         let routes = routes.clone();
         async move { Ok::<_, Infallible>(routes.answer(&request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_TIMEOUT)
+        .header_read_timeout(timeout)
         .keep_alive(false)
         .max_buf_size(MAX_REQUEST)
         .serve_connection(TokioIo::new(stream), service);

@@ -21,9 +21,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use kernlink_base::Modules;
+
 use crate::availability::Availability;
 use crate::error::Error;
-use crate::modules::Modules;
 use crate::operation::Operation;
 use crate::scheduler::Scheduler;
 

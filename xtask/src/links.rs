@@ -1,0 +1,190 @@
+//! Whether the relative links of Markdown files lead to files and headings that exist.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::workspace::{Workspace, files};
+
+/// Fails with every relative link whose file, or whose heading in a Markdown file, does not exist.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    let root = workspace.root();
+    let mut problems = Vec::new();
+    let mut links = 0;
+    let mut known = BTreeMap::new();
+    for relative in files(root, &["md"])? {
+        let path = root.join(&relative);
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let name = relative.display();
+        for (line, target) in targets(&text) {
+            links += 1;
+            if let Some(problem) = problem(&path, &target, &mut known)? {
+                problems.push(format!("{name}:{line}: {problem}"));
+            }
+        }
+    }
+    ensure!(links > 0, "no link was found");
+    if problems.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", problems.join("\n"))
+}
+
+/// The targets of the relative links of a text, with the number of the line. Code is left out. `[name]` alone is a link of rustdoc, which
+/// checks it.
+fn targets(text: &str) -> Vec<(usize, String)> {
+    let mut targets = Vec::new();
+    let mut is_code = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        // A code block without a fence.
+        if is_code || line.starts_with("    ") {
+            continue;
+        }
+        let line = without_code(line);
+        if let Some(target) = definition(&line) {
+            targets.push((number, target.to_owned()));
+        }
+        for part in line.split("](").skip(1) {
+            let target = part.split([')', ' ']).next().unwrap_or_default();
+            targets.push((number, target.trim_matches(['<', '>']).to_owned()));
+        }
+    }
+    targets.retain(|(_, target)| is_relative(target));
+    targets
+}
+
+/// `[name]: TARGET`.
+fn definition(line: &str) -> Option<&str> {
+    let (name, target) = line.strip_prefix('[')?.split_once("]: ")?;
+    (!name.contains(']')).then(|| target.trim())
+}
+
+/// A line without the text between backticks, in which brackets are no links.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+}
+
+/// Whether a target is a path. Items of rustdoc contain `::`, or are no file names.
+fn is_relative(target: &str) -> bool {
+    let is_other = target.contains("://") || target.starts_with("mailto:") || target.contains("::");
+    let path = target.split('#').next().unwrap_or_default();
+    !target.is_empty() && !is_other && (path.is_empty() || path.contains(['/', '.']))
+}
+
+/// What is wrong with a target in a file. `known` has the headings of the files that were read.
+fn problem(
+    file: &Path,
+    target: &str,
+    known: &mut BTreeMap<PathBuf, BTreeSet<String>>,
+) -> Result<Option<String>> {
+    let (path, heading) = match target.split_once('#') {
+        Some((path, heading)) => (path, Some(heading)),
+        None => (target, None),
+    };
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let path = if path.is_empty() {
+        file.to_owned()
+    } else {
+        folder.join(path)
+    };
+    if !path.exists() {
+        return Ok(Some(format!("`{target}` does not exist")));
+    }
+    let Some(heading) = heading.filter(|_| path.extension().is_some_and(|extension| extension == "md"))
+    else {
+        return Ok(None);
+    };
+    if !known.contains_key(&path) {
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        known.insert(path.clone(), headings(&text));
+    }
+    let exists = known
+        .get(&path)
+        .is_some_and(|headings| headings.contains(heading));
+    Ok((!exists).then(|| format!("`{target}`: there is no such heading")))
+}
+
+/// The anchors of the headings of a text, as GitHub makes them.
+fn headings(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        }
+        let title = line.trim_start_matches('#');
+        let level = line.len() - title.len();
+        if is_code || !(1..=6).contains(&level) || !title.starts_with(' ') {
+            continue;
+        }
+        let anchor = anchor(title.trim());
+        let free = (1..).map(|number| format!("{anchor}-{number}"));
+        let free = std::iter::once(anchor.clone()).chain(free);
+        let new = free.into_iter().find(|anchor| !anchors.contains(anchor));
+        anchors.extend(new);
+    }
+    anchors
+}
+
+fn anchor(title: &str) -> String {
+    title
+        .to_lowercase()
+        .chars()
+        .filter_map(|letter| match letter {
+            ' ' => Some('-'),
+            letter if letter.is_alphanumeric() || matches!(letter, '-' | '_') => Some(letter),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_links_outside_of_code_are_found() {
+        let text = "[a](a.md) and [b](../b.md#c), `[c](c.md)`\n```\n[d](d.md)\n```\n    [e](e.md)\n\
+                    [web](https://example.org/x.md) [item](Type::method) [item](Type)\n[f]: f.md\n[g](#g) ![h](h.svg \"h\")\n";
+        let expected = [
+            (1, "a.md"),
+            (1, "../b.md#c"),
+            (7, "f.md"),
+            (8, "#g"),
+            (8, "h.svg"),
+        ];
+        assert_eq!(
+            targets(text),
+            expected.map(|(line, target)| (line, target.to_owned()))
+        );
+    }
+
+    #[test]
+    fn anchors_are_those_of_github() {
+        let text = "# One Two\n## `kernlink-agent`: what, why?\n```\n# code\n```\n## One two\n#no\n";
+        let expected = ["one-two", "kernlink-agent-what-why", "one-two-1"];
+        assert_eq!(headings(text), expected.map(str::to_owned).into());
+    }
+
+    #[test]
+    fn files_and_headings_that_do_not_exist_are_named() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let file = root.join("docs/agent.md");
+        let of = |target: &str| problem(&file, target, &mut BTreeMap::new()).unwrap();
+        assert_eq!(of("../README.md"), None);
+        assert_eq!(of("agent.md#the-mode"), None);
+        assert_eq!(of("#the-mode"), None);
+        assert_eq!(of("missing.md").unwrap(), "`missing.md` does not exist");
+        assert_eq!(
+            of("agent.md#missing").unwrap(),
+            "`agent.md#missing`: there is no such heading"
+        );
+    }
+}
