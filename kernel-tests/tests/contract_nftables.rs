@@ -1,6 +1,4 @@
 //! The contract of `Nftables` on the kernel, each check in a network namespace of its own.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kernlink_kernel_tests::kernel::Feature;

@@ -213,7 +213,7 @@ impl<F: FnMut(String) -> Result<(), String>> Task for Sync<'_, F> {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     changes: Vec<(SourceId, Change)>,
-    /// The networks that cluster IPs are allocated from, if the API server was read for them.
+    /// The networks that cluster IPs are allocated from, if they could be read.
     service_cidrs: Option<Vec<IpNet>>,
 }
 
@@ -270,7 +270,7 @@ pub(crate) fn objects(
         objects
             .changes
             .extend(read.changes.into_iter().map(|change| (CLUSTER, change)));
-        objects.service_cidrs = Some(read.service_cidrs);
+        objects.service_cidrs = read.service_cidrs;
     }
     Ok(objects)
 }
@@ -292,7 +292,7 @@ pub(crate) fn prepare<M: Served>(
 ) -> Result<Prepared<M>, Box<dyn Error>> {
     let mut of_mode = of_mode.clone();
     if let (Some(networks), Some(read)) = (M::service_cidrs_mut(&mut of_mode), objects.service_cidrs) {
-        *networks = read;
+        *networks = Some(read);
     }
     let opened = M::open(&of_mode)?;
     let retiring = modes::retiring(&settings.config)?;
