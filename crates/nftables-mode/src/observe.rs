@@ -275,6 +275,11 @@ fn read_elements(
             read.pools.extend(pool_of(family, &item));
         }
     }
+    // What these refuse must not be forwarded meanwhile, also if all else is too much to read.
+    let Some(networks) = read_networks(tables, find(SetName::ServiceCidrs))? else {
+        return Ok(false);
+    };
+    read.networks = Some(networks);
     let count: Option<usize> = sets.iter().map(|set| set.count.map(|count| count as usize)).sum();
     if count.is_some_and(|count| count > MOST_READ) {
         return Ok(false);
@@ -284,7 +289,7 @@ fn read_elements(
     let others = SetName::ALL.into_iter().filter(|name| !first.contains(name));
     let mut expected = 0;
     for name in first.into_iter().chain(others) {
-        if name == SetName::AffinityClients {
+        if matches!(name, SetName::AffinityClients | SetName::ServiceCidrs) {
             continue;
         }
         let Some(set) = find(name) else { continue };
@@ -305,6 +310,29 @@ fn read_elements(
         }
     }
     Ok(true)
+}
+
+/// How often a few elements are read that others change meanwhile.
+const MOST_ATTEMPTS: usize = 10;
+
+/// Reads the networks of cluster IPs. `None`: others change them all the time.
+fn read_networks(tables: &mut dyn Nftables, set: Option<&Set>) -> Result<Option<Vec<Item>>, TableError> {
+    let Some(set) = set else {
+        return Ok(Some(Vec::new()));
+    };
+    for _ in 0..MOST_ATTEMPTS {
+        match tables.list_elements(&set.key) {
+            Err(TableError::Interrupted { .. }) => {}
+            elements => {
+                let elements = elements?;
+                let items = elements
+                    .iter()
+                    .map(|element| Item::read(SetName::ServiceCidrs, element));
+                return Ok(Some(items.collect()));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The frontend and the number of its service port.

@@ -816,6 +816,25 @@ fn an_element_that_another_program_changed_is_repaired_if_a_listing_of_too_many_
 }
 
 /// A node with more elements than are read, 10 times the most endpoints of a service port, and Service `a`.
+#[test]
+fn networks_of_cluster_ips_that_are_not_known_yet_stay_if_there_are_too_many_elements_to_read() {
+    let mut process = with_too_many_elements();
+    let mut config = config();
+    config.service_cidrs = Some(vec!["10.96.0.0/16".parse().unwrap()]);
+    process.proxier.set_config(&config).unwrap();
+    process.sync();
+    let written = process.node.elements(Family::Ipv4, "service-cidrs");
+    assert_eq!(written.len(), 2);
+
+    config.service_cidrs = None;
+    let mut process = Process::on(process.node.clone(), &config);
+    process.service(service("a", 20));
+    process.endpoints("a", &[(1, false)]);
+    process.sync();
+    assert_eq!(&*process.node.table(Family::Ipv4).unwrap().name, SECOND_TABLE);
+    assert_eq!(process.node.elements(Family::Ipv4, "service-cidrs"), written);
+}
+
 fn with_too_many_elements() -> Process {
     let mut process = Process::new();
     for number in 0..10 {

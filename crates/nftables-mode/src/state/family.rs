@@ -305,8 +305,10 @@ impl FamilyState {
         self.entries
             .retain(|_, entry| entry.desired.is_some() || entry.observed.is_some());
         self.observed_shared = read.shared;
-        let has_others = self.observe_networks(Interval::read(read.networks));
-        self.are_networks_changed |= has_others && !is_first;
+        if let Some(networks) = read.networks {
+            let has_others = self.observe_networks(Interval::read(networks));
+            self.are_networks_changed |= has_others && !is_first;
+        }
         self.complete_observed();
         if !is_first {
             self.changed.extend(changed);
@@ -757,8 +759,8 @@ impl Candidates {
 pub(crate) struct ReadElements {
     pub(crate) frontends: HashMap<FrontendKey, Vec<Item>, RandomState>,
     pub(crate) shared: HashSet<Shared, RandomState>,
-    /// The elements of the networks of cluster IPs.
-    pub(crate) networks: Vec<Item>,
+    /// The elements of the networks of cluster IPs. `None`: they were not read.
+    pub(crate) networks: Option<Vec<Item>>,
     /// The numbers of service ports with session affinity.
     pub(crate) pools: HashMap<FrontendKey, u32, RandomState>,
     /// Whether there are elements that this crate never adds.
@@ -767,9 +769,7 @@ pub(crate) struct ReadElements {
 
 impl ReadElements {
     pub(crate) fn add(&mut self, family: Family, item: Item) {
-        if item.set == SetName::ServiceCidrs {
-            self.networks.push(item);
-        } else if item.set.is_of_frontends() {
+        if item.set.is_of_frontends() {
             match read_frontend(family, &item.key) {
                 Some((key, _)) => self.frontends.entry(key).or_default().push(item),
                 None => self.has_others = true,
