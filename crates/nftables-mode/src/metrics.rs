@@ -60,8 +60,22 @@ impl Collect for Totals {
     fn distinguishes_full_syncs(&self) -> bool {
         true
     }
+
+    fn writes_with_iptables(&self) -> bool {
+        false
+    }
 }
 
 fn float(value: usize) -> f64 {
     number(value as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_not_those_of_tools_that_the_mode_does_not_use() {
+        assert!(!Totals::default().writes_with_iptables());
+    }
 }
