@@ -160,6 +160,9 @@ impl Member {
     /// Nothing is held from now on that the serving mode cannot serve: it serves all others, and `unserved` are the ones that it cannot.
     /// Returns an event if any is held.
     pub(super) fn release(&mut self, unserved: &BTreeMap<FrontendKey, Unserved>) -> Option<Event> {
+        if self.is_released {
+            return None;
+        }
         let held = self.held.iter().filter_map(|frontend| unserved.get(frontend));
         let services = names(&held.map(|unserved| &unserved.service).collect())?;
         self.is_released = true;
