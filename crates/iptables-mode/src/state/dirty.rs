@@ -21,7 +21,12 @@ impl State {
             let before = clean.len();
             // Two operations may have a part in common.
             clean.retain(|key| {
-                let is_dirty = self.is_dirty(key) || planned.contains(key);
+                let is_planned = match key {
+                    // It may be planned with the other rules of its Service.
+                    Key::Replaced(family, name) => planned.contains(&Key::Service(*family, name.clone())),
+                    _ => planned.contains(key),
+                };
+                let is_dirty = is_planned || self.is_dirty(key);
                 if is_dirty {
                     self.set_dirty(key);
                 }
