@@ -46,6 +46,8 @@ fn hold(path: &Path, client: Client, is_over: &AtomicBool, closed: &AtomicUsize)
             Client::Large => stream.write_all(format!("GET /{}", "x".repeat(1 << 20)).as_bytes()),
             Client::Gone => {
                 let _ = stream.write_all(b"GET /v1/status HTTP/1.1\r\nHost: agent\r\n\r\n");
+                drop(stream);
+                thread::sleep(Duration::from_millis(100));
                 continue;
             }
         };

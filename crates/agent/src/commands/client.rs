@@ -1,8 +1,9 @@
 //! Asks the running agent over its Unix socket.
 
-use std::io;
+use std::os::unix::net;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{io, thread};
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -13,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use kernlink_base::ErrorChain;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 
 use crate::query::documents::Problem;
 use crate::query::socket;
@@ -54,9 +56,7 @@ impl Client {
     }
 
     async fn ask(&self, path: &str) -> Result<Vec<u8>, Failed> {
-        let stream = UnixStream::connect(&self.path)
-            .await
-            .map_err(|error| self.not_connected(&error))?;
+        let stream = self.connect().await.map_err(|error| self.not_connected(&error))?;
         let failed = |error: hyper::Error| self.failed(&ErrorChain(&error).to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
         let request = Request::get(path)
@@ -78,6 +78,17 @@ impl Client {
         } else {
             Failed(problem.error)
         })
+    }
+
+    /// Waits for a place in the queue of the socket, which a connection that does not block would not. The thread ends with this process at the
+    /// latest.
+    async fn connect(&self) -> io::Result<UnixStream> {
+        let (sender, connected) = oneshot::channel();
+        let path = self.path.clone();
+        thread::Builder::new().spawn(move || sender.send(net::UnixStream::connect(path)))?;
+        let stream = connected.await.map_err(io::Error::other)??;
+        stream.set_nonblocking(true)?;
+        UnixStream::from_std(stream)
     }
 
     fn failed(&self, why: &str) -> Failed {

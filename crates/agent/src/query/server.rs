@@ -32,8 +32,8 @@ const MAX_CONNECTIONS: usize = 16;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same while all places are taken: clients that send nothing must not keep others waiting longer than these wait.
 const REQUEST_TIMEOUT_IF_FULL: Duration = Duration::from_secs(1);
-/// The longest time of a connection, until its answer was read.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest time of a connection, until its answer was read. Clients of the agent wait longer for a place.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest request line with headers, in bytes. A longer one is answered with 431.
 const MAX_REQUEST: usize = 16 << 10;
 /// The time between attempts to listen.
@@ -105,6 +105,8 @@ async fn serve(socket: QuerySocket, routes: Routes) {
     };
     tracing::debug!("questions are answered on {}", listening.path().display());
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // Several places may be given back at once, so that more are free for a moment.
+    let mut last_full: Option<Instant> = None;
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             // Does not occur: the semaphore is never closed.
@@ -112,8 +114,11 @@ async fn serve(socket: QuerySocket, routes: Routes) {
         };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let timeout = match places.available_permits() {
-                    0 => REQUEST_TIMEOUT_IF_FULL,
+                if places.available_permits() == 0 {
+                    last_full = Some(Instant::now());
+                }
+                let timeout = match last_full {
+                    Some(time) if time.elapsed() < REQUEST_TIMEOUT => REQUEST_TIMEOUT_IF_FULL,
                     _ => REQUEST_TIMEOUT,
                 };
                 tokio::spawn(serve_one(stream, routes.clone(), place, timeout));
