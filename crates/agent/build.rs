@@ -1,5 +1,5 @@
-//! Passes the commit of the work tree to the program, as `KERNLINK_COMMIT`. In a package, which has no work tree, that variable of the environment
-//! is used, and without it nothing.
+//! Passes the commit of the work tree to the program, as `KERNLINK_COMMIT`, unless that variable of the environment is set. In a package, which has no
+//! work tree, there is no commit without it.
 
 use std::path::Path;
 
@@ -11,6 +11,9 @@ const DIGITS: usize = 12;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=KERNLINK_COMMIT");
+    if std::env::var_os("KERNLINK_COMMIT").is_some() {
+        return;
+    }
     if let Some(commit) = commit() {
         println!("cargo::rustc-env=KERNLINK_COMMIT={commit}");
     }

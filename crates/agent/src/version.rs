@@ -1,7 +1,7 @@
 //! The version of the program.
 
-/// The commit that the program was built from: the first 12 digits of that of the work tree, or what the environment variable `KERNLINK_COMMIT` had.
-/// `None`: it was built from a package, without that variable.
+/// The commit that the program was built from: what the environment variable `KERNLINK_COMMIT` had, or the first 12 digits of that of the work tree.
+/// `None`: there was no work tree or no `git`, and that variable was not set.
 pub const COMMIT: Option<&str> = match option_env!("KERNLINK_COMMIT") {
     Some(commit) if !commit.is_empty() => Some(commit),
     _ => None,
