@@ -172,6 +172,7 @@ fn rules_of_the_other_variant_of_iptables_make_a_node_not_ready() {
 
 #[test]
 fn a_kube_proxy_and_an_agent_of_this_namespace_are_named_and_no_other() {
+    requires!(Feature::Iptables);
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     let other = NetNs::new();
@@ -212,6 +213,7 @@ fn a_kube_proxy_and_an_agent_of_this_namespace_are_named_and_no_other() {
 
 #[test]
 fn without_the_services_a_node_is_not_ready_and_there_is_no_plan() {
+    requires!(Feature::Iptables);
     let manifests = Manifests::new();
     manifests.replace("a.yaml", "kind: [");
     NetNs::new().run(|| {
