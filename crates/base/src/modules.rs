@@ -57,7 +57,7 @@ impl Modules {
         &self.directory
     }
 
-    /// Whether a module is loaded or built in.
+    /// Whether a module is loaded or built in. False for one that is built in if the module directory is not visible.
     #[must_use]
     pub fn is_loaded(&self, module: &str) -> bool {
         let is_listed = self
