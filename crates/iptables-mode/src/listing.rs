@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use ipnet::IpNet;
 use kernlink_iptables_restore::matches::{RecentAction, Statistic};
-use kernlink_iptables_restore::{Condition, Match, Network, Rule, Style, Table};
+use kernlink_iptables_restore::{Condition, Match, Network, Rule, Style, Table, tool};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, jumps};
@@ -109,10 +109,7 @@ impl State {
 }
 
 fn jump_lines(family: Family) -> Vec<String> {
-    let command = match family {
-        Family::Ipv4 => "iptables",
-        Family::Ipv6 => "ip6tables",
-    };
+    let command = tool(family);
     let jumps = jumps().iter();
     jumps
         .map(|jump| {

@@ -68,4 +68,4 @@ pub use text::{
     Comment, ConntrackName, EventList, HashlimitName, LogPrefix, NflogPrefix, RecentName, SetName,
 };
 pub use unreadable::UnreadableLine;
-pub use variant::{DetectedVariants, Variant, VariantInUse, VariantUsage, Version};
+pub use variant::{DetectedVariants, Variant, VariantInUse, VariantUsage, Version, tool};

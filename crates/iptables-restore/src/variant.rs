@@ -45,7 +45,8 @@ impl fmt::Display for Variant {
 }
 
 /// The first part of the names of a family's tools: `iptables` or `ip6tables`.
-pub(crate) fn tool(family: Family) -> &'static str {
+#[must_use]
+pub fn tool(family: Family) -> &'static str {
     match family {
         Family::Ipv4 => "iptables",
         Family::Ipv6 => "ip6tables",

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use kernlink_base::KernelRelease;
-use kernlink_iptables_restore::Style;
+use kernlink_iptables_restore::{Style, tool};
 use kernlink_services::Family;
 
 use super::rules;
@@ -133,10 +133,7 @@ impl State {
 }
 
 fn jump_lines(family: Family) -> Vec<String> {
-    let command = match family {
-        Family::Ipv4 => "iptables",
-        Family::Ipv6 => "ip6tables",
-    };
+    let command = tool(family);
     let line = |jump: rules::Jump| {
         let rule = jump.rule.render(Style::KUBE_PROXY).replace('"', "");
         format!("{command} -I {} -t {} {rule}\n", jump.chain, jump.table)

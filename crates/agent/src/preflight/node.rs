@@ -8,7 +8,7 @@ use std::time::Duration;
 use kernlink_base::{ErrorChain, Modules};
 use kernlink_proxier::host::Lock;
 use kernlink_proxier::ipvs_mode::iptables_restore::{
-    Client, Invocation, LocalRunner, Runner, VariantInUse, Version,
+    Client, Invocation, LocalRunner, Runner, VariantInUse, Version, tool,
 };
 use kernlink_services::Family;
 
@@ -235,14 +235,6 @@ pub(super) fn modules(names: &[&'static str], modules: &Modules) -> (Vec<Module>
     (states, check)
 }
 
-/// The name of a family's iptables.
-fn iptables(family: Family) -> &'static str {
-    match family {
-        Family::Ipv4 => "iptables",
-        Family::Ipv6 => "ip6tables",
-    }
-}
-
 /// What the iptables tools of the host are, by family.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
@@ -257,7 +249,7 @@ pub(super) fn iptables_tools(families: impl IntoIterator<Item = Family>) -> Tool
     let mut found = Tools::default();
     let mut client = Client::new().with_timeout(TIMEOUT);
     for family in families {
-        let tool = iptables(family);
+        let tool = tool(family);
         let version = match client.version(family) {
             Ok(version) => version,
             Err(error) => {
@@ -292,7 +284,7 @@ pub(super) fn iptables_tools(families: impl IntoIterator<Item = Family>) -> Tool
 
 /// Whether the tools write where the rules of the node are.
 fn variant(family: Family, version: Version, in_use: VariantInUse) -> Check {
-    let tool = iptables(family);
+    let tool = tool(family);
     let own = version.variant;
     match in_use {
         VariantInUse::One(variant) if variant != own => {
