@@ -21,12 +21,7 @@ impl State {
             let before = clean.len();
             // Two operations may have a part in common.
             clean.retain(|key| {
-                let is_planned = match key {
-                    // It may be planned with the other rules of its Service.
-                    Key::Replaced(family, name) => planned.contains(&Key::Service(*family, name.clone())),
-                    _ => planned.contains(key),
-                };
-                let is_dirty = is_planned || self.is_dirty(key);
+                let is_dirty = planned.contains(key) || self.is_dirty(key);
                 if is_dirty {
                     self.set_dirty(key);
                 }
@@ -52,10 +47,12 @@ impl State {
                 .into_iter()
                 .filter(|rule| rule.desired.is_some() != rule.observed.is_some())
                 .map(subject_of);
-            keys.extend(chains.chain(rules).map(|subject| match subject {
-                Subject::Service(name) => Key::Service(family, name),
-                _ => Key::Leftovers(family),
-            }));
+            for subject in chains.chain(rules) {
+                match subject {
+                    Subject::Service(name) => keys.extend(Key::of_service(family, &name)),
+                    _ => _ = keys.insert(Key::Leftovers(family)),
+                }
+            }
         }
         keys
     }
