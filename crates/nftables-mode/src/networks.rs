@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use kernlink_nftables::{TableKey, Value};
+use kernlink_nftables::{Element, TableKey, Value};
 use kernlink_services::Family;
 
 use crate::item::Item;
@@ -35,8 +35,14 @@ impl Interval {
             .chain(self.end.as_ref().map(|key| item(key, true)))
     }
 
+    /// The intervals of the elements of the set.
+    pub(crate) fn of_elements<'a>(elements: impl IntoIterator<Item = &'a Element>) -> BTreeSet<Self> {
+        let items = elements.into_iter();
+        Self::read(items.map(|element| Item::read(SetName::ServiceCidrs, element)))
+    }
+
     /// The intervals of elements as they were read.
-    pub(crate) fn read(items: impl IntoIterator<Item = Item>) -> BTreeSet<Self> {
+    fn read(items: impl IntoIterator<Item = Item>) -> BTreeSet<Self> {
         let boundaries = items.into_iter().map(|item| (item.key, !item.is_end));
         // An interval that begins where another one ends is after that.
         let sorted: BTreeSet<(Value, bool)> = boundaries.collect();
@@ -78,7 +84,8 @@ pub(crate) fn intervals(networks: &[IpNet], family: Family, table: &TableKey) ->
         let [first, last] = [net.network(), net.broadcast()].map(Value::from);
         set.interval(first, last)
     });
-    Interval::read(elements.map(|element| Item::read(SetName::ServiceCidrs, &element)))
+    let elements: Vec<Element> = elements.collect();
+    Interval::of_elements(&elements)
 }
 
 #[cfg(test)]

@@ -316,20 +316,17 @@ fn read_elements(
 const MOST_ATTEMPTS: usize = 10;
 
 /// Reads the networks of cluster IPs. `None`: others change them all the time.
-fn read_networks(tables: &mut dyn Nftables, set: Option<&Set>) -> Result<Option<Vec<Item>>, TableError> {
+fn read_networks(
+    tables: &mut dyn Nftables,
+    set: Option<&Set>,
+) -> Result<Option<BTreeSet<Interval>>, TableError> {
     let Some(set) = set else {
-        return Ok(Some(Vec::new()));
+        return Ok(Some(BTreeSet::new()));
     };
     for _ in 0..MOST_ATTEMPTS {
         match tables.list_elements(&set.key) {
             Err(TableError::Interrupted { .. }) => {}
-            elements => {
-                let elements = elements?;
-                let items = elements
-                    .iter()
-                    .map(|element| Item::read(SetName::ServiceCidrs, element));
-                return Ok(Some(items.collect()));
-            }
+            elements => return Ok(Some(Interval::of_elements(&elements?))),
         }
     }
     Ok(None)
@@ -465,10 +462,7 @@ fn reread_elements(
         if matches!(key, Key::ServiceCidrs(_)) {
             match kernel.tables.list_elements(&SetName::ServiceCidrs.key(&table)) {
                 Ok(elements) => {
-                    let items = elements
-                        .iter()
-                        .map(|element| Item::read(SetName::ServiceCidrs, element));
-                    let networks = Interval::read(items);
+                    let networks = Interval::of_elements(&elements);
                     if state.family_mut(family).observe_networks(networks) {
                         changed.push(key.clone());
                     }

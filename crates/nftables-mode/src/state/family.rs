@@ -306,7 +306,7 @@ impl FamilyState {
             .retain(|_, entry| entry.desired.is_some() || entry.observed.is_some());
         self.observed_shared = read.shared;
         if let Some(networks) = read.networks {
-            let has_others = self.observe_networks(Interval::read(networks));
+            let has_others = self.observe_networks(networks);
             self.are_networks_changed |= has_others && !is_first;
         }
         self.complete_observed();
@@ -759,8 +759,8 @@ impl Candidates {
 pub(crate) struct ReadElements {
     pub(crate) frontends: HashMap<FrontendKey, Vec<Item>, RandomState>,
     pub(crate) shared: HashSet<Shared, RandomState>,
-    /// The elements of the networks of cluster IPs. `None`: they were not read.
-    pub(crate) networks: Option<Vec<Item>>,
+    /// The networks of cluster IPs. `None`: they were not read.
+    pub(crate) networks: Option<BTreeSet<Interval>>,
     /// The numbers of service ports with session affinity.
     pub(crate) pools: HashMap<FrontendKey, u32, RandomState>,
     /// Whether there are elements that this crate never adds.
