@@ -31,8 +31,8 @@ pub(crate) struct ClusterObjects {
     has_service_cidrs: bool,
     /// The networks of all of them, as they were delivered.
     service_cidrs: Option<Vec<IpNet>>,
-    /// Whether they could not be read, although the server answered.
-    are_service_cidrs_refused: bool,
+    /// Whether the server answered a request for them, also with a refusal.
+    are_service_cidrs_answered: bool,
     /// Since when the first lists of all kinds are known.
     complete_since: Option<Instant>,
     /// Whether they were delivered since the last call of `take_service_cidrs`.
@@ -101,10 +101,11 @@ impl ClusterObjects {
             Update::ServiceCidrs(networks) => {
                 tracing::debug!(?networks, "the networks of the ServiceCIDR objects");
                 self.service_cidrs = Some(networks);
+                self.are_service_cidrs_answered = true;
                 self.has_new_service_cidrs = true;
             }
             Update::ServiceCidrsFailed(Some(problem)) => {
-                self.are_service_cidrs_refused = true;
+                self.are_service_cidrs_answered = true;
                 tracing::warn!(
                     "ServiceCIDR objects cannot be read, what is known stays: {problem}; tried again"
                 );
@@ -125,8 +126,7 @@ impl ClusterObjects {
         let is_early = self
             .complete_since
             .is_none_or(|since| since.elapsed() < SERVICE_CIDRS_TIMEOUT);
-        let is_answered = self.service_cidrs.is_some() || self.are_service_cidrs_refused;
-        self.has_service_cidrs && !is_answered && is_early
+        self.has_service_cidrs && !self.are_service_cidrs_answered && is_early
     }
 
     /// A kind cannot be read. Returns whether the log does not say so yet: of kinds that fail for one cause, such as a server that cannot be

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use ipnet::IpNet;
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
 use kernlink_services::address::{parse_address, parse_net};
@@ -147,13 +148,13 @@ pub struct Flags {
     pub verbosity: Option<u8>,
 }
 
-/// The form in which `preflight` prints what it found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The form in which a subcommand prints what it found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people; may change.
+    /// For people; may change
     #[default]
     Table,
-    /// For programs; documented.
+    /// For programs; documented
     Json,
 }
 

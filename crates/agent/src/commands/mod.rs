@@ -8,14 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use kernlink_services::address::parse_address;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::client::{Client, Failed};
 use crate::exit::Exit;
-use crate::flags::PREFLIGHT;
+use crate::flags::{Output, PREFLIGHT};
 use crate::print;
 use crate::query::documents::{Explanation, ServiceList, Status};
 use crate::query::explain::{NOT_SERVED, SERVED};
@@ -81,14 +81,6 @@ struct Common {
     /// The form of the answer
     #[arg(long, short, value_name = "FORM", default_value = "table")]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people; may change
-    Table,
-    /// For programs; documented
-    Json,
 }
 
 /// What to explain.
