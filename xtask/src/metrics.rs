@@ -15,8 +15,8 @@ const PREFIXES: [&str; 5] = [
     "kubernetes_",
     "process_",
 ];
-/// How the names of metrics end, or what they contain: a string with a prefix may also be the name of a crate.
-const SUFFIXES: [&str; 3] = ["_total", "_seconds", "_info"];
+/// How the names of metrics of a process end.
+const PROCESS_SUFFIXES: [&str; 6] = ["_total", "_seconds", "_info", "_bytes", "_fds", "_threads"];
 
 /// Fails with every metric of the code that the page does not have, and every one of the page that the code does not have.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
@@ -74,16 +74,11 @@ fn names(text: &str) -> BTreeSet<String> {
             text.chars().all(is_name)
         })
         // In the files about a process, other strings begin like this too.
-        .filter(|text| !text.starts_with("process_") || is_process_metric(text))
+        .filter(|text| {
+            !text.starts_with("process_") || PROCESS_SUFFIXES.iter().any(|suffix| text.ends_with(suffix))
+        })
         .map(str::to_owned)
         .collect()
-}
-
-fn is_process_metric(name: &str) -> bool {
-    SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-        || name.ends_with("_bytes")
-        || name.ends_with("_fds")
-        || name.ends_with("_threads")
 }
 
 /// Whether a name of the code, perhaps with `{}`, is this name.
