@@ -216,16 +216,15 @@ fn an_object_in_use_is_busy(rules: &mut Rules) {
         (&read.key, &read.data, read.comment()),
         (&key, &object.data, Some("port 443"))
     );
-    refused(
-        rules.apply(&[Operation::create(object)]),
-        Error::is_already_exists,
-    );
-    refused(rules.apply(&[Operation::delete(key.clone())]), Error::is_busy);
-    ok(rules.apply(&[
-        Operation::flush_chain(table().chain("a")),
-        Operation::delete(key.clone()),
-    ]));
-    refused(rules.apply(&[Operation::delete(key)]), Error::is_not_found);
+    is_kept_while_used(rules, Operation::create(object), &Operation::delete(key));
+}
+
+/// What a rule of the chain uses exists, and can be deleted when the rule is gone.
+fn is_kept_while_used(rules: &mut Rules, create: Operation, delete: &Operation) {
+    refused(rules.apply(&[create]), Error::is_already_exists);
+    refused(rules.apply(std::slice::from_ref(delete)), Error::is_busy);
+    ok(rules.apply(&[Operation::flush_chain(table().chain("a")), delete.clone()]));
+    refused(rules.apply(std::slice::from_ref(delete)), Error::is_not_found);
 }
 
 /// Skipped where there are no flowtables: the kernel needs `CONFIG_NF_FLOW_TABLE_INET`.
@@ -243,17 +242,8 @@ fn a_flowtable_in_use_is_busy(rules: &mut Rules) {
         (&read.key, read.priority, &read.devices),
         (&key, -7, &flowtable.devices)
     );
-    refused(
-        rules.apply(&[Operation::create(flowtable)]),
-        Error::is_already_exists,
-    );
-    refused(rules.apply(&[Operation::delete(key.clone())]), Error::is_busy);
-    ok(rules.apply(&[
-        Operation::flush_chain(table().chain("a")),
-        Operation::delete(key.clone()),
-    ]));
+    is_kept_while_used(rules, Operation::create(flowtable), &Operation::delete(key));
     assert_eq!(ok(rules.flowtables(&table())), []);
-    refused(rules.apply(&[Operation::delete(key)]), Error::is_not_found);
 }
 
 fn numbers_without_a_modulus_are_refused(rules: &mut Rules) {
