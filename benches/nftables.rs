@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kernlink_benches::runs::{fastest, median, ratio};
+use kernlink_benches::runs::{fastest, median, median_ratio, ratio};
 use kernlink_benches::{Result, figure, memory};
 use kernlink_kernel_tests::programs;
 use kernlink_netlink::{AttributeWriter, Script, netfilter};
@@ -219,27 +219,15 @@ fn list() -> Result<()> {
     report("as one list", &lists)?;
     report("the dump, not decoded", &floors)?;
     report("nft -j list set", &tools)?;
-    let (list, floor) = (fastest(&lists)?, fastest(&floors)?);
-    figure(
-        &format!("nftables.stream_over_floor.{COUNT}"),
-        ratio(fastest(&streams)?, floor),
-        "ratio",
-    )?;
-    figure(
-        &format!("nftables.list_over_floor.{COUNT}"),
-        ratio(list, floor),
-        "ratio",
-    )?;
-    figure(
-        &format!("nftables.nft_list_over_list.{COUNT}"),
-        ratio(fastest(&tools)?, list),
-        "ratio",
-    )?;
-    figure(
-        &format!("nftables.nft_list_over_floor.{COUNT}"),
-        ratio(fastest(&tools)?, floor),
-        "ratio",
-    )?;
+    for (name, one, other) in [
+        ("stream_over_floor", &streams, &floors),
+        ("list_over_floor", &lists, &floors),
+        ("nft_list_over_list", &tools, &lists),
+        ("nft_list_over_floor", &tools, &floors),
+    ] {
+        let name = format!("nftables.{name}.{COUNT}");
+        figure(&name, median_ratio(one, other), "ratio")?;
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{
     e2e::{KUBE_PROXY_VARIABLE, given},
-    figures::{DOCUMENT, Documented, Figure},
+    figures::{DOCUMENT, Documented, Figure, Slowness},
     host, programs,
     provision::{self, inherited},
     step::{self, Records, Step, pass_through},
@@ -21,6 +21,8 @@ use crate::{
 const GROUP_VARIABLE: &str = "KERNLINK_BENCH_GROUP";
 /// For one program: nftables mode with kube-proxy takes about half an hour.
 const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
+/// The benchmark of work that has nothing to do with this project. With `--check` it runs before each other benchmark of the host.
+const MACHINE: &str = "machine";
 
 /// One entry of `[package.metadata.benches]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -44,11 +46,14 @@ pub(crate) fn run(
     let entries = entries(workspace)?;
     // An invalid document is an error before benchmarks run for hours.
     let documented = check.then(|| documented(workspace)).transpose()?;
-    let chosen: BTreeMap<_, _> = entries
+    let mut chosen: BTreeMap<_, _> = entries
         .iter()
         .filter(|(_, entry)| group.is_none_or(|group| entry.groups.iter().any(|name| name == group)))
         .collect();
     ensure!(!chosen.is_empty(), "{}", nothing_chosen(&entries, group));
+    if check {
+        chosen.extend(entries.get_key_value(MACHINE));
+    }
     let mut arguments: Vec<_> = ["bench", "--package", BENCHES, "--no-run"]
         .map(str::to_owned)
         .to_vec();
@@ -71,15 +76,30 @@ pub(crate) fn run(
         chosen.len()
     );
 
-    let (in_vm, here): (Vec<_>, Vec<_>) = executables
+    let (machine, others): (Vec<_>, Vec<_>) = executables
         .iter()
+        .partition(|executable| check && executable.target == MACHINE);
+    let (in_vm, here): (Vec<_>, Vec<_>) = others
+        .into_iter()
         .partition(|executable| chosen.get(&executable.target).is_some_and(|entry| entry.vm));
+    let folder = workspace.target().join("xtask/bench");
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    // How slow the machine is at the moment.
+    let slowness = || -> Result<Slowness> {
+        let (Some(machine), Some(documented)) = (machine.first(), &documented) else {
+            return Ok(Slowness::default());
+        };
+        let records = Records::new(&folder, executables.len());
+        step::run(&here_step(machine, None, &path), &records, |_, _| ())?;
+        let slowness = documented.slowness(&figures(&records.read_output(), &[MACHINE.to_owned()], None)?)?;
+        println!("== this machine: {slowness} ==");
+        Ok(slowness)
+    };
     let mut good = true;
     let mut measured = Vec::new();
     if !here.is_empty() {
-        let folder = workspace.target().join("xtask/bench");
-        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         for (position, executable) in here.into_iter().enumerate() {
+            let slowness = slowness()?;
             let records = Records::new(&folder, position);
             let mut step = here_step(executable, group, &path);
             if let Some(kube_proxy) = &kube_proxy {
@@ -90,11 +110,14 @@ pub(crate) fn run(
                 step = host::in_private_namespace(&step);
             }
             step::run(&step, &records, pass_through)?;
-            good &= evaluate(executable, &records, &chosen, group, &mut measured)?;
+            let figures = evaluate(executable, &records, &chosen, group)?;
+            good &= figures.is_some();
+            measured.extend(figures.into_iter().flatten().map(|figure| (figure, slowness)));
         }
     }
     if !in_vm.is_empty() {
         let vm = Vm::prepare(workspace, options)?;
+        let slowness = slowness()?;
         let steps = in_vm
             .iter()
             .map(|executable| memory_step(executable, group, &path))
@@ -105,7 +128,9 @@ pub(crate) fn run(
             good = false;
         }
         for (position, executable) in in_vm.into_iter().enumerate() {
-            good &= evaluate(executable, &run.records(position), &chosen, group, &mut measured)?;
+            let figures = evaluate(executable, &run.records(position), &chosen, group)?;
+            good &= figures.is_some();
+            measured.extend(figures.into_iter().flatten().map(|figure| (figure, slowness)));
         }
     }
     if let Some(documented) = documented {
@@ -207,15 +232,13 @@ fn memory_step(executable: &Executable, group: Option<&str>, path: &Path) -> Ste
     }
 }
 
-/// Whether a benchmark exited with status 0 and printed figures, all of groups that it declares. Adds those of the requested
-/// group to `measured`.
+/// The figures of the requested group, if a benchmark exited with status 0 and printed figures, all of groups that it declares.
 fn evaluate(
     executable: &Executable,
     records: &Records,
     chosen: &BTreeMap<&String, &Entry>,
     group: Option<&str>,
-    measured: &mut Vec<Figure>,
-) -> Result<bool> {
+) -> Result<Option<Vec<Figure>>> {
     let name = &executable.target;
     let groups = chosen
         .get(name)
@@ -227,14 +250,13 @@ fn evaluate(
         None => Err(anyhow::anyhow!("it did not finish")),
     };
     match result {
-        Ok(mut figures) => {
+        Ok(figures) => {
             println!("{name}: {} figures", figures.len());
-            measured.append(&mut figures);
-            Ok(true)
+            Ok(Some(figures))
         }
         Err(error) => {
             eprintln!("xtask: benchmark {name}: {error:#}");
-            Ok(false)
+            Ok(None)
         }
     }
 }

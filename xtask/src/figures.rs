@@ -34,6 +34,51 @@ fn group(name: &str) -> &str {
     name.split_once('.').map_or(name, |(group, _)| group)
 }
 
+/// The group of the figures that have nothing to do with this project: they tell how fast the machine is.
+const MACHINE: &str = "machine";
+
+/// How many times as long as documented the work of the group `machine` takes, from the piece of work that is slowed down least to the one that is slowed
+/// down most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Slowness {
+    least: f64,
+    most: f64,
+}
+
+impl Default for Slowness {
+    fn default() -> Self {
+        Self {
+            least: 1.0,
+            most: 1.0,
+        }
+    }
+}
+
+impl Slowness {
+    /// What a figure in this unit is multiplied with, at least and at most. 1 for what does not depend on the speed of the machine.
+    fn of(self, unit: &str) -> Self {
+        let (what, each) = unit.split_once('/').unwrap_or((unit, ""));
+        match (what, each) {
+            ("ns" | "µs" | "ms" | "s", _) => self,
+            (_, "s") => Self {
+                least: 1.0 / self.most,
+                most: 1.0 / self.least,
+            },
+            _ => Self::default(),
+        }
+    }
+}
+
+impl fmt::Display for Slowness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { least, most } = self;
+        write!(
+            f,
+            "{least:.1} to {most:.1} times the documented times of the group {MACHINE}"
+        )
+    }
+}
+
 /// What the document has.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Documented {
@@ -90,12 +135,36 @@ impl Documented {
         })
     }
 
-    /// What does not hold: of the measured figures, and of the documented ones of the requested group, or of all groups.
-    pub(crate) fn compare(&self, measured: &[Figure], requested: Option<&str>) -> Vec<String> {
+    /// How slow the machine is, by figures of the group `machine`.
+    ///
+    /// # Errors
+    ///
+    /// If a figure of the group is not documented, not measured, or 0.
+    pub(crate) fn slowness(&self, measured: &[Figure]) -> Result<Slowness> {
+        let mut factors = Vec::new();
+        for (name, row) in self.figures.iter().filter(|(name, _)| group(name) == MACHINE) {
+            let figure = measured.iter().find(|figure| figure.name == *name);
+            let figure = figure.with_context(|| format!("{name} is documented, not measured"))?;
+            ensure!(
+                figure.value > 0.0 && row.value > 0.0,
+                "{name}: expected more than 0"
+            );
+            factors.push(figure.value / row.value);
+        }
+        factors.sort_by(f64::total_cmp);
+        let (Some(&least), Some(&most)) = (factors.first(), factors.last()) else {
+            bail!("{DOCUMENT} has no figure of the group {MACHINE}");
+        };
+        Ok(Slowness { least, most })
+    }
+
+    /// What does not hold: of the measured figures, each with the slowness of the machine at that time, and of the documented ones of the
+    /// requested group, or of all groups.
+    pub(crate) fn compare(&self, measured: &[(Figure, Slowness)], requested: Option<&str>) -> Vec<String> {
         let mut findings = Vec::new();
-        for figure in measured {
+        for (figure, slowness) in measured {
             match self.figures.get(&figure.name) {
-                Some(row) => self.compare_one(figure, row, &mut findings),
+                Some(row) => self.compare_one(figure, *slowness, row, &mut findings),
                 None => findings.push(format!(
                     "{}: measured {}, not documented",
                     figure.name,
@@ -105,7 +174,8 @@ impl Documented {
         }
         let missing = self.figures.iter().filter(|(name, _)| {
             requested.is_none_or(|requested| requested == group(name))
-                && !measured.iter().any(|figure| figure.name == **name)
+                && group(name) != MACHINE
+                && !measured.iter().any(|(figure, _)| figure.name == **name)
         });
         findings.extend(missing.map(|(name, row)| {
             format!(
@@ -116,7 +186,7 @@ impl Documented {
         findings
     }
 
-    fn compare_one(&self, figure: &Figure, row: &Row, findings: &mut Vec<String>) {
+    fn compare_one(&self, figure: &Figure, slowness: Slowness, row: &Row, findings: &mut Vec<String>) {
         let name = &figure.name;
         if normal(&figure.unit) != normal(&row.unit) {
             findings.push(format!(
@@ -131,14 +201,15 @@ impl Documented {
         } else {
             self.factor_of_units
         };
-        if !is_within(figure.value, row.value, factor) {
+        let slowness = slowness.of(&row.unit);
+        if !is_within(figure.value, row.value, slowness, factor) {
             let documented = Quantity(row.value, &row.unit);
             findings.push(format!(
                 "{name}: measured {measured}, documented {documented}: not within a factor of {factor}"
             ));
         }
         if let Some(aim) = row.aim
-            && !aim.holds(figure.value, factor)
+            && !aim.holds(figure.value, slowness, factor)
         {
             findings.push(format!("{name}: measured {measured} misses the aim: {aim}"));
         }
@@ -158,12 +229,14 @@ impl fmt::Display for Documented {
 }
 
 impl Aim {
-    fn holds(self, measured: f64, factor: f64) -> bool {
+    /// On a slow machine an aim is farther; on a fast one it is not nearer.
+    fn holds(self, measured: f64, slowness: Slowness, factor: f64) -> bool {
+        let (least, most) = (slowness.least.min(1.0), slowness.most.max(1.0));
         match self {
-            Aim::AtMost(limit) => measured <= limit,
-            Aim::AtLeast(limit) => measured >= limit,
-            Aim::Under(limit) => measured < limit,
-            Aim::About(value) => is_within(measured, value, factor),
+            Aim::AtMost(limit) => measured <= limit * most,
+            Aim::AtLeast(limit) => measured >= limit * least,
+            Aim::Under(limit) => measured < limit * most,
+            Aim::About(value) => is_within(measured, value, slowness, factor),
         }
     }
 }
@@ -193,9 +266,9 @@ impl fmt::Display for Quantity<'_> {
     }
 }
 
-/// Whether neither value is more than `factor` times the other. 0 equals only itself.
-fn is_within(measured: f64, documented: f64, factor: f64) -> bool {
-    measured <= documented * factor && documented <= measured * factor
+/// Whether neither the measured value nor what the documented one is on this machine is more than `factor` times the other. 0 equals only itself.
+fn is_within(measured: f64, documented: f64, slowness: Slowness, factor: f64) -> bool {
+    measured <= documented * slowness.most * factor && documented * slowness.least <= measured * factor
 }
 
 /// Benchmarks print units in ASCII.
@@ -343,7 +416,16 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         let mut measured = equal();
         measured.retain(|figure| figure.name != changed.name);
         measured.push(changed);
-        documented().compare(&measured, None)
+        documented().compare(&usual(measured), None)
+    }
+
+    /// Measured on a machine that is as fast as the documented one.
+    fn usual(figures: Vec<Figure>) -> Vec<(Figure, Slowness)> {
+        at(Slowness::default(), figures)
+    }
+
+    fn at(slowness: Slowness, figures: Vec<Figure>) -> Vec<(Figure, Slowness)> {
+        figures.into_iter().map(|figure| (figure, slowness)).collect()
     }
 
     #[test]
@@ -370,7 +452,7 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
 
     #[test]
     fn what_holds_is_not_reported() {
-        assert_eq!(documented().compare(&equal(), None), Vec::<String>::new());
+        assert_eq!(documented().compare(&usual(equal()), None), Vec::<String>::new());
         assert!(findings_with(figure("sync.calls", 2600.0, "calls")).is_empty());
         assert!(findings_with(figure("sync.calls", 9900.0, "calls")).is_empty());
     }
@@ -422,7 +504,7 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         let mut measured = equal();
         measured.retain(|figure| figure.name != "sync.calls");
         measured.push(figure("ipvs.new", 3.0, "ratio"));
-        let findings = documented().compare(&measured, None);
+        let findings = documented().compare(&usual(measured.clone()), None);
         assert_eq!(
             findings,
             [
@@ -432,7 +514,76 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         );
         // Of another group than the requested one nothing is expected.
         measured.retain(|figure| figure.group() == "ipvs" && figure.name != "ipvs.new");
-        assert!(documented().compare(&measured, Some("ipvs")).is_empty());
+        assert!(documented().compare(&usual(measured), Some("ipvs")).is_empty());
+    }
+
+    #[test]
+    fn times_and_rates_are_compared_at_the_speed_of_the_machine_and_nothing_else_is() {
+        let slow = Slowness {
+            least: 2.0,
+            most: 3.0,
+        };
+        let with = |name: &str, value: f64, unit: &str| {
+            let mut measured = equal();
+            for (name, value, unit) in [
+                ("ipvs.rate", 10.3e6 / 2.5, "messages/s"),
+                ("sync.latency", 110.0, "us"),
+                (name, value, unit),
+            ] {
+                measured.retain(|figure| figure.name != name);
+                measured.push(figure(name, value, unit));
+            }
+            documented().compare(&at(slow, measured), None).len()
+        };
+        assert_eq!(with("sync.dumps", 0.0, "dumps"), 0);
+        // 44 µs may be 44 × 2 / 2 to 44 × 3 × 2, and the aim is 180.
+        assert_eq!(with("sync.latency", 43.0, "us"), 1);
+        assert_eq!(with("sync.latency", 179.0, "us"), 0);
+        assert_eq!(with("sync.latency", 181.0, "us"), 1);
+        assert_eq!(with("sync.latency", 265.0, "us"), 2);
+        // 10.3 million may be 10.3 / 3 / 2 to 10.3 / 2 * 2, and the aim is 5 / 3.
+        assert_eq!(with("ipvs.rate", 1.72e6, "messages/s"), 0);
+        assert_eq!(with("ipvs.rate", 1.69e6, "messages/s"), 1);
+        assert_eq!(with("ipvs.rate", 10.4e6, "messages/s"), 1);
+        assert_eq!(with("sync.calls", 10_100.0, "calls"), 1);
+        assert_eq!(with("ipvs.over_floor.2000x10", 1.31, "ratio"), 1);
+        // On a fast machine aims are not nearer.
+        let fast = Slowness {
+            least: 0.5,
+            most: 0.5,
+        };
+        let measured = [
+            figure("sync.latency", 40.0, "us"),
+            figure("ipvs.rate", 6e6, "messages/s"),
+        ];
+        let findings = documented().compare(&at(fast, measured.to_vec()), Some("none"));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(
+            findings[0].starts_with("ipvs.rate: measured 6000000"),
+            "{findings:?}"
+        );
+    }
+
+    #[test]
+    fn the_machine_is_as_slow_as_its_own_figures() {
+        let rows = "| `machine.a_ms` | 2 ms | |\n| `machine.b_us` | 50 µs | |\n";
+        let documented = Documented::parse(&format!("{TEXT}{rows}")).unwrap();
+        let measured = [
+            figure("machine.a_ms", 5.0, "ms"),
+            figure("machine.b_us", 75.0, "us"),
+        ];
+        let slowness = documented.slowness(&measured).unwrap();
+        assert_eq!(
+            slowness,
+            Slowness {
+                least: 1.5,
+                most: 2.5
+            }
+        );
+        assert!(documented.slowness(&measured[..1]).is_err());
+        assert!(super::tests::documented().slowness(&measured).is_err());
+        // They are not compared themselves.
+        assert!(documented.compare(&usual(equal()), None).is_empty());
     }
 
     #[test]
