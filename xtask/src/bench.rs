@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{
     e2e::{KUBE_PROXY_VARIABLE, given},
-    figures::{DOCUMENT, Documented, Figure, Slowness},
+    figures::{DOCUMENT, Documented, Figure, Machine},
     host, programs,
     provision::{self, inherited},
     step::{self, Records, Step, pass_through},
@@ -76,7 +76,7 @@ pub(crate) fn run(
         chosen.len()
     );
 
-    let (machine, others): (Vec<_>, Vec<_>) = executables
+    let (of_machine, others): (Vec<_>, Vec<_>) = executables
         .iter()
         .partition(|executable| check && executable.target == MACHINE);
     let (in_vm, here): (Vec<_>, Vec<_>) = others
@@ -85,21 +85,21 @@ pub(crate) fn run(
     let folder = workspace.target().join("xtask/bench");
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     // How slow the machine is at the moment.
-    let slowness = || -> Result<Slowness> {
-        let (Some(machine), Some(documented)) = (machine.first(), &documented) else {
-            return Ok(Slowness::default());
+    let machine = || -> Result<Machine> {
+        let (Some(executable), Some(documented)) = (of_machine.first(), &documented) else {
+            return Ok(Machine::default());
         };
         let records = Records::new(&folder, executables.len());
-        step::run(&here_step(machine, None, &path), &records, |_, _| ())?;
-        let slowness = documented.slowness(&figures(&records.read_output(), &[MACHINE.to_owned()], None)?)?;
-        println!("== this machine: {slowness} ==");
-        Ok(slowness)
+        step::run(&here_step(executable, None, &path), &records, |_, _| ())?;
+        let machine = documented.machine(&figures(&records.read_output(), &[MACHINE.to_owned()], None)?)?;
+        println!("== this machine: {machine} ==");
+        Ok(machine)
     };
     let mut good = true;
     let mut measured = Vec::new();
     if !here.is_empty() {
         for (position, executable) in here.into_iter().enumerate() {
-            let slowness = slowness()?;
+            let machine = machine()?;
             let records = Records::new(&folder, position);
             let mut step = here_step(executable, group, &path);
             if let Some(kube_proxy) = &kube_proxy {
@@ -112,12 +112,12 @@ pub(crate) fn run(
             step::run(&step, &records, pass_through)?;
             let figures = evaluate(executable, &records, &chosen, group)?;
             good &= figures.is_some();
-            measured.extend(figures.into_iter().flatten().map(|figure| (figure, slowness)));
+            measured.extend(figures.into_iter().flatten().map(|figure| (figure, machine)));
         }
     }
     if !in_vm.is_empty() {
         let vm = Vm::prepare(workspace, options)?;
-        let slowness = slowness()?;
+        let machine = machine()?;
         let steps = in_vm
             .iter()
             .map(|executable| memory_step(executable, group, &path))
@@ -130,7 +130,7 @@ pub(crate) fn run(
         for (position, executable) in in_vm.into_iter().enumerate() {
             let figures = evaluate(executable, &run.records(position), &chosen, group)?;
             good &= figures.is_some();
-            measured.extend(figures.into_iter().flatten().map(|figure| (figure, slowness)));
+            measured.extend(figures.into_iter().flatten().map(|figure| (figure, machine)));
         }
     }
     if let Some(documented) = documented {

@@ -37,10 +37,25 @@ fn group(name: &str) -> &str {
 /// The group of the figures that have nothing to do with this project: they tell how fast the machine is.
 const MACHINE: &str = "machine";
 
-/// How many times as long as documented the work of the group `machine` takes, from the piece of work that is slowed down least to the one that is slowed
-/// down most.
+/// How slow the machine is, by figures of the group `machine`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Machine {
+    /// Beside the machine on which the values were measured.
+    values: Slowness,
+    /// Beside the machine for which the aims are, which the aims of the group tell.
+    aims: Slowness,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { values, aims } = self;
+        write!(f, "{values} the times of the values, {aims} those of the aims")
+    }
+}
+
+/// How many times as long the work of the group `machine` takes, from the piece of work that is slowed down least to the one that is slowed down most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Slowness {
+struct Slowness {
     least: f64,
     most: f64,
 }
@@ -55,6 +70,14 @@ impl Default for Slowness {
 }
 
 impl Slowness {
+    fn new(mut factors: Vec<f64>) -> Result<Self> {
+        factors.sort_by(f64::total_cmp);
+        match (factors.first(), factors.last()) {
+            (Some(&least), Some(&most)) => Ok(Self { least, most }),
+            _ => bail!("{DOCUMENT} has no figure of the group {MACHINE}"),
+        }
+    }
+
     /// What a figure in this unit is multiplied with, at least and at most. 1 for what does not depend on the speed of the machine.
     fn of(self, unit: &str) -> Self {
         let (what, each) = unit.split_once('/').unwrap_or((unit, ""));
@@ -72,10 +95,7 @@ impl Slowness {
 impl fmt::Display for Slowness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { least, most } = self;
-        write!(
-            f,
-            "{least:.1} to {most:.1} times the documented times of the group {MACHINE}"
-        )
+        write!(f, "{least:.1} to {most:.1} times")
     }
 }
 
@@ -139,32 +159,35 @@ impl Documented {
     ///
     /// # Errors
     ///
-    /// If a figure of the group is not documented, not measured, or 0.
-    pub(crate) fn slowness(&self, measured: &[Figure]) -> Result<Slowness> {
-        let mut factors = Vec::new();
+    /// If a figure of the group is not documented, has no aim `N or less`, is not measured, or is 0.
+    pub(crate) fn machine(&self, measured: &[Figure]) -> Result<Machine> {
+        let (mut values, mut aims) = (Vec::new(), Vec::new());
         for (name, row) in self.figures.iter().filter(|(name, _)| group(name) == MACHINE) {
             let figure = measured.iter().find(|figure| figure.name == *name);
             let figure = figure.with_context(|| format!("{name} is documented, not measured"))?;
+            let Some(Aim::AtMost(aim)) = row.aim else {
+                bail!("{name}: expected an aim `N or less`");
+            };
             ensure!(
-                figure.value > 0.0 && row.value > 0.0,
+                [figure.value, row.value, aim].iter().all(|number| *number > 0.0),
                 "{name}: expected more than 0"
             );
-            factors.push(figure.value / row.value);
+            values.push(figure.value / row.value);
+            aims.push(figure.value / aim);
         }
-        factors.sort_by(f64::total_cmp);
-        let (Some(&least), Some(&most)) = (factors.first(), factors.last()) else {
-            bail!("{DOCUMENT} has no figure of the group {MACHINE}");
-        };
-        Ok(Slowness { least, most })
+        Ok(Machine {
+            values: Slowness::new(values)?,
+            aims: Slowness::new(aims)?,
+        })
     }
 
-    /// What does not hold: of the measured figures, each with the slowness of the machine at that time, and of the documented ones of the
+    /// What does not hold: of the measured figures, each with the machine at that time, and of the documented ones of the
     /// requested group, or of all groups.
-    pub(crate) fn compare(&self, measured: &[(Figure, Slowness)], requested: Option<&str>) -> Vec<String> {
+    pub(crate) fn compare(&self, measured: &[(Figure, Machine)], requested: Option<&str>) -> Vec<String> {
         let mut findings = Vec::new();
-        for (figure, slowness) in measured {
+        for (figure, machine) in measured {
             match self.figures.get(&figure.name) {
-                Some(row) => self.compare_one(figure, *slowness, row, &mut findings),
+                Some(row) => self.compare_one(figure, *machine, row, &mut findings),
                 None => findings.push(format!(
                     "{}: measured {}, not documented",
                     figure.name,
@@ -186,7 +209,7 @@ impl Documented {
         findings
     }
 
-    fn compare_one(&self, figure: &Figure, slowness: Slowness, row: &Row, findings: &mut Vec<String>) {
+    fn compare_one(&self, figure: &Figure, machine: Machine, row: &Row, findings: &mut Vec<String>) {
         let name = &figure.name;
         if normal(&figure.unit) != normal(&row.unit) {
             findings.push(format!(
@@ -201,15 +224,15 @@ impl Documented {
         } else {
             self.factor_of_units
         };
-        let slowness = slowness.of(&row.unit);
-        if !is_within(figure.value, row.value, slowness, factor) {
+        let values = machine.values.of(&row.unit);
+        if !is_within(figure.value, row.value, values, factor) {
             let documented = Quantity(row.value, &row.unit);
             findings.push(format!(
                 "{name}: measured {measured}, documented {documented}: not within a factor of {factor}"
             ));
         }
         if let Some(aim) = row.aim
-            && !aim.holds(figure.value, slowness, factor)
+            && !aim.holds(figure.value, machine.aims.of(&row.unit), factor)
         {
             findings.push(format!("{name}: measured {measured} misses the aim: {aim}"));
         }
@@ -420,12 +443,16 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
     }
 
     /// Measured on a machine that is as fast as the documented one.
-    fn usual(figures: Vec<Figure>) -> Vec<(Figure, Slowness)> {
+    fn usual(figures: Vec<Figure>) -> Vec<(Figure, Machine)> {
         at(Slowness::default(), figures)
     }
 
-    fn at(slowness: Slowness, figures: Vec<Figure>) -> Vec<(Figure, Slowness)> {
-        figures.into_iter().map(|figure| (figure, slowness)).collect()
+    fn at(slowness: Slowness, figures: Vec<Figure>) -> Vec<(Figure, Machine)> {
+        let machine = Machine {
+            values: slowness,
+            aims: slowness,
+        };
+        figures.into_iter().map(|figure| (figure, machine)).collect()
     }
 
     #[test]
@@ -566,22 +593,19 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
 
     #[test]
     fn the_machine_is_as_slow_as_its_own_figures() {
-        let rows = "| `machine.a_ms` | 2 ms | |\n| `machine.b_us` | 50 µs | |\n";
+        let rows = "| `machine.a_ms` | 2 ms | 1 ms or less |\n| `machine.b_us` | 50 µs | 50 µs or less |\n";
         let documented = Documented::parse(&format!("{TEXT}{rows}")).unwrap();
         let measured = [
             figure("machine.a_ms", 5.0, "ms"),
             figure("machine.b_us", 75.0, "us"),
         ];
-        let slowness = documented.slowness(&measured).unwrap();
-        assert_eq!(
-            slowness,
-            Slowness {
-                least: 1.5,
-                most: 2.5
-            }
-        );
-        assert!(documented.slowness(&measured[..1]).is_err());
-        assert!(super::tests::documented().slowness(&measured).is_err());
+        let machine = documented.machine(&measured).unwrap();
+        let of = |least, most| Slowness { least, most };
+        assert_eq!((machine.values, machine.aims), (of(1.5, 2.5), of(1.5, 5.0)));
+        assert!(documented.machine(&measured[..1]).is_err());
+        assert!(super::tests::documented().machine(&measured).is_err());
+        let without_aim = Documented::parse(&(TEXT.to_owned() + "| `machine.b_us` | 50 µs | |\n")).unwrap();
+        assert!(without_aim.machine(&measured).is_err());
         // They are not compared themselves.
         assert!(documented.compare(&usual(equal()), None).is_empty());
     }
