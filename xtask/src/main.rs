@@ -1,5 +1,6 @@
 //! Automation of this workspace: `cargo xtask VERB`. CI runs the same commands as developers.
 
+mod alerts;
 mod bench;
 mod check;
 mod circles;
@@ -22,6 +23,7 @@ mod modules;
 mod nft_suite;
 mod nft_vectors;
 mod programs;
+mod promql;
 mod prose;
 mod provision;
 mod public_api;
