@@ -4,7 +4,7 @@
 //! cargo run --example file_agent -- --node-name node-a --watch examples/manifests --dry-run
 //! ```
 //!
-//! `docs/agent.md` describes the options.
+//! `docs/agent-reference.md` describes the options.
 
 use std::process::ExitCode;
 

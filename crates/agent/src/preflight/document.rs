@@ -1,4 +1,5 @@
-//! What a preflight found, as JSON. `docs/agent.md` describes it: fields are added, and never renamed or removed, as long as `version` is the same.
+//! What a preflight found, as JSON. `docs/agent-reference.md` describes it: fields are added, and never renamed or removed, as long as
+//! `version` is the same.
 
 use serde::Serialize;
 

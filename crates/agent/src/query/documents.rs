@@ -1,4 +1,5 @@
-//! The answers of the agent as JSON. `docs/agent.md` describes them: fields are added, and never renamed or removed, as long as `version` is the same.
+//! The answers of the agent as JSON. `docs/agent-reference.md` describes them: fields are added, and never renamed or removed, as long as
+//! `version` is the same.
 
 use serde::{Deserialize, Serialize};
 
