@@ -22,6 +22,7 @@ mod http_proxy;
 mod iptables_mode;
 mod kube_proxy_place;
 mod kubeadm;
+mod kustomization;
 mod load_balancer;
 mod mode_round_trip;
 mod object_fields;
