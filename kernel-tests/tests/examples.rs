@@ -96,6 +96,21 @@ fn userspace_serves_and_serves_again_at_the_same_ports() {
     });
 }
 
+/// The blocks of output in the document are all that the program prints, in order.
+#[test]
+fn the_tour_has_the_output_of_its_program() {
+    let printed = run("tour", &[]);
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tour.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let blocks = document.split("```text\n").skip(1);
+    let blocks: Vec<&str> = blocks.filter_map(|text| text.split("```").next()).collect();
+    let lines = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.is_empty());
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(lines(&blocks.concat()), lines(&printed), "{printed}");
+}
+
 #[test]
 fn plan_only_prints_commands_and_changes_nothing() {
     NetNs::new().run(|| {
