@@ -20,6 +20,9 @@ use kernlink_kubernetes::watch::protobuf::{Frames, read_event, read_page, read_s
 use kernlink_kubernetes::watch::{self, Event, Item, Page};
 use proptest::prelude::*;
 use prost::Message;
+use prost::encoding::{
+    DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
+};
 use serde_json::{Value, json};
 
 /// The envelope of an object.
@@ -440,6 +443,100 @@ fn object() -> impl Strategy<Value = (Kind, Vec<u8>, Value)> {
     ]
 }
 
+/// A message that is decoded.
+struct Decoded {
+    /// The numbers of the fields that are used.
+    fields: &'static [u32],
+    /// Those that are messages.
+    messages: &'static [(u32, &'static Decoded)],
+}
+
+const fn decoded(fields: &'static [u32], messages: &'static [(u32, &'static Decoded)]) -> Decoded {
+    Decoded { fields, messages }
+}
+
+const PAIR: Decoded = decoded(&[1, 2], &[]);
+const NAME: Decoded = decoded(&[1], &[]);
+const THREE: Decoded = decoded(&[1, 2, 3], &[]);
+const METADATA: Decoded = decoded(
+    &[1, 3, 6, 8, 9, 11, 12],
+    &[(8, &PAIR), (9, &PAIR), (11, &PAIR), (12, &PAIR)],
+);
+const SERVICE_SPEC: Decoded = decoded(
+    &[1, 3, 4, 5, 7, 9, 11, 12, 14, 18, 19, 22],
+    &[
+        (1, &decoded(&[1, 2, 3, 5], &[])),
+        (14, &decoded(&[1], &[(1, &NAME)])),
+    ],
+);
+const SERVICE_STATUS: Decoded = decoded(&[1], &[(1, &decoded(&[1], &[(1, &decoded(&[1, 3], &[]))]))]);
+const SERVICE: Decoded = decoded(
+    &[1, 2, 3],
+    &[(1, &METADATA), (2, &SERVICE_SPEC), (3, &SERVICE_STATUS)],
+);
+const ENDPOINT: Decoded = decoded(
+    &[1, 2, 6, 7, 8],
+    &[(2, &THREE), (8, &decoded(&[1, 2], &[(1, &NAME), (2, &NAME)]))],
+);
+const ENDPOINT_SLICE: Decoded = decoded(&[1, 2, 3, 4], &[(1, &METADATA), (2, &ENDPOINT), (3, &THREE)]);
+const NODE: Decoded = decoded(
+    &[1, 2, 3],
+    &[
+        (1, &METADATA),
+        (2, &decoded(&[1, 5, 7], &[(5, &NAME)])),
+        (3, &decoded(&[5], &[(5, &PAIR)])),
+    ],
+);
+
+/// A message without the fields that are not used. With a wire type, each of them, and one of a later version, has content of that type.
+fn with_unused(message: &[u8], decoded: &Decoded, content: Option<WireType>) -> Vec<u8> {
+    let mut rest = message;
+    let mut result = Vec::new();
+    while !rest.is_empty() {
+        let field = rest;
+        let (number, wire_type) = decode_key(&mut rest).unwrap();
+        let nested = decoded.messages.iter().find(|(nested, _)| *nested == number);
+        if let Some((_, nested)) = nested {
+            let length = decode_varint(&mut rest).unwrap().try_into().unwrap();
+            let (inner, after) = rest.split_at(length);
+            rest = after;
+            prost::encoding::bytes::encode(number, &with_unused(inner, nested, content), &mut result);
+            continue;
+        }
+        skip_field(wire_type, number, &mut rest, DecodeContext::default()).unwrap();
+        if decoded.fields.contains(&number) {
+            result.extend_from_slice(&field[..field.len() - rest.len()]);
+        }
+    }
+    let unused = (1..=40)
+        .chain([1_000])
+        .filter(|number| !decoded.fields.contains(number));
+    for (number, wire_type) in unused.filter_map(|number| Some((number, content?))) {
+        encode_key(number, wire_type, &mut result);
+        match wire_type {
+            WireType::Varint => encode_varint(u64::MAX, &mut result),
+            WireType::SixtyFourBit => result.extend([0xff; 8]),
+            WireType::ThirtyTwoBit => result.extend([0xff; 4]),
+            // Neither UTF-8 nor a message.
+            WireType::LengthDelimited => result.extend([2, 0xff, 0xff]),
+            WireType::StartGroup => encode_key(number, WireType::EndGroup, &mut result),
+            WireType::EndGroup => panic!("not a field"),
+        }
+    }
+    result
+}
+
+fn content() -> impl Strategy<Value = Option<WireType>> {
+    prop::sample::select(vec![
+        None,
+        Some(WireType::Varint),
+        Some(WireType::SixtyFourBit),
+        Some(WireType::ThirtyTwoBit),
+        Some(WireType::LengthDelimited),
+        Some(WireType::StartGroup),
+    ])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
@@ -453,6 +550,20 @@ proptest! {
             let object = envelope(&kind.to_string(), message.clone());
             prop_assert_eq!(read_event(kind, frame(event, object), &mut Converter::new()), expected);
         }
+    }
+
+    #[test]
+    fn fields_that_are_not_used_have_no_effect_without_content_and_with_any(
+        (kind, message, json) in object(),
+        content in content(),
+    ) {
+        let decoded = match kind {
+            Kind::Service => &SERVICE,
+            Kind::EndpointSlice => &ENDPOINT_SLICE,
+            Kind::Node => &NODE,
+        };
+        let changed = with_unused(&message, decoded, content);
+        prop_assert_eq!(page(kind, &[changed]), page_of_json(kind, &[json]));
     }
 
     #[test]

@@ -107,6 +107,7 @@ impl Converter {
 
     pub(crate) fn whole_node(&mut self, object: &partial::Node) -> Converted<Node> {
         let mut part = self.node_after(object, Vec::new());
+        object.spec.iter().for_each(|spec| part.add_networks(spec));
         let addresses = object.status.iter().flat_map(|status| &status.addresses);
         for (position, address) in addresses.enumerate() {
             part.add(position, address);
@@ -160,11 +161,11 @@ impl Converter {
         SliceBuilder::new(slice, errors)
     }
 
-    /// As [`Self::node`], without the addresses, for an object whose fields with these type errors were reset to defaults.
+    /// As [`Self::node`], without the addresses and pod networks, for an object whose fields with these type errors were reset to defaults.
     pub(crate) fn node_after(&mut self, object: &partial::Node, type_errors: Vec<FieldError>) -> NodeBuilder {
         let mut errors = FieldErrors::of_types(type_errors);
         let node = node::convert(object, &mut self.names, &mut errors);
-        NodeBuilder::new(node, errors).add_networks(object.spec.as_ref())
+        NodeBuilder::new(node, errors)
     }
 }
 

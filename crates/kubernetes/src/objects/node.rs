@@ -1,5 +1,7 @@
 //! Conversion of Nodes.
 
+use std::fmt;
+
 use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::{Node, NodeAddress, NodeAddressType};
 
@@ -37,26 +39,29 @@ impl NodeBuilder {
         }
     }
 
-    /// Adds the pod networks that are valid, and reports the others.
-    pub(super) fn add_networks(mut self, spec: Option<&api::NodeSpec>) -> Self {
-        let (Some(node), Some(spec)) = (&mut self.node, spec) else {
-            return self;
-        };
-        let list = spec.pod_cidrs.iter().enumerate();
-        let list = list.map(|(position, text)| (format!("spec.podCIDRs[{position}]"), text));
-        let single = spec.pod_cidr.iter().filter(|text| !text.is_empty());
-        let single = single.map(|text| ("spec.podCIDR".to_owned(), text));
-        let is_listed = !spec.pod_cidrs.is_empty();
-        for (field, text) in list.chain(single.filter(|_| !is_listed)) {
-            match parse_net(text) {
-                Some(net) => node.pod_cidrs.push(net),
-                None => self.errors.push(FieldError {
-                    field,
-                    reason: format!("{} is not a network such as 10.244.1.0/24", quoted(text)),
-                }),
-            }
+    /// Adds the pod networks of an object: those of the list, or that of the older field if there is none.
+    pub(super) fn add_networks(&mut self, spec: &api::NodeSpec) {
+        for (position, text) in spec.pod_cidrs.iter().enumerate() {
+            self.add_network(&format!("spec.podCIDRs[{position}]"), text);
         }
-        self
+        let single = spec.pod_cidr.iter().filter(|text| !text.is_empty());
+        if spec.pod_cidrs.is_empty() {
+            single.for_each(|text| self.add_network("spec.podCIDR", text));
+        }
+    }
+
+    /// Adds a pod network that is valid, and reports one that is not.
+    pub(super) fn add_network(&mut self, field: &str, text: &str) {
+        let Some(node) = &mut self.node else {
+            return;
+        };
+        match parse_net(text) {
+            Some(net) => node.pod_cidrs.push(net),
+            None => self.errors.push(FieldError {
+                field: field.to_owned(),
+                reason: format!("{} is not a network such as 10.244.1.0/24", quoted(text)),
+            }),
+        }
     }
 
     /// Adds an address that is valid, and reports one that is not.
@@ -78,14 +83,17 @@ impl NodeBuilder {
             None => {
                 let reason = format!("{} is not an IP address", quoted(text));
                 let field = "address".to_owned();
-                self.reject(position, FieldError { field, reason });
+                self.reject(
+                    format_args!("status.addresses[{position}]"),
+                    FieldError { field, reason },
+                );
             }
         }
     }
 
-    pub(crate) fn reject(&mut self, position: usize, error: FieldError) {
-        self.errors
-            .push(error.inside(format_args!("status.addresses[{position}]")));
+    /// Reports a part that cannot be added.
+    pub(super) fn reject(&mut self, part: impl fmt::Display, error: FieldError) {
+        self.errors.push(error.inside(part));
     }
 
     pub(crate) fn finish(self) -> Converted<Node> {

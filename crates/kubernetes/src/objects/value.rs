@@ -58,22 +58,47 @@ pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Co
     part.finish()
 }
 
-/// Converts a Node. Addresses are deserialized one by one, as endpoints are.
+/// Converts a Node. Addresses and pod networks are deserialized one by one, as endpoints are.
 pub(crate) fn node(converter: &mut Converter, value: &mut Value) -> Converted<Node> {
     used::NODE.reduce(value);
     let addresses = take_list(value.pointer_mut("/status/addresses"));
+    let networks = take_networks(value);
     let (object, errors) = from_value::<Object<partial::Node>>(value);
     let Some(Object(object)) = object else {
         return rejected(errors);
     };
     let mut part = converter.node_after(&object, errors);
+    for (field, mut network) in networks {
+        match from_value::<String>(&mut network) {
+            (Some(text), errors) if errors.is_empty() => part.add_network(&field, &text),
+            (_, errors) => errors.into_iter().for_each(|error| part.reject(&field, error)),
+        }
+    }
     for (position, mut address) in addresses.into_iter().enumerate() {
+        let field = format_args!("status.addresses[{position}]");
         match from_value(&mut address) {
             (Some(Object(address)), errors) if errors.is_empty() => part.add(position, &address),
-            (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
+            (_, errors) => errors.into_iter().for_each(|error| part.reject(field, error)),
         }
     }
     part.finish()
+}
+
+/// Takes the pod networks of a Node, each with its field: those of the list, or that of the older field if there is none.
+fn take_networks(node: &mut Value) -> Vec<(String, Value)> {
+    let single = node.pointer_mut("/spec/podCIDR").map(Value::take);
+    let list = take_list(node.pointer_mut("/spec/podCIDRs"));
+    if list.is_empty() {
+        let is_absent = |value: &Value| value.is_null() || *value == "";
+        let single = single.filter(|value| !is_absent(value));
+        return single
+            .map(|value| ("spec.podCIDR".to_owned(), value))
+            .into_iter()
+            .collect();
+    }
+    let list = list.into_iter().enumerate();
+    list.map(|(position, value)| (format!("spec.podCIDRs[{position}]"), value))
+        .collect()
 }
 
 /// The namespace and name, if they are valid.
