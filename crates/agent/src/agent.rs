@@ -22,6 +22,7 @@ use crate::cluster_objects::{ClusterObjects, KINDS};
 use crate::exit::Exit;
 use crate::folder::{Folder, Problem, Reading, Watch};
 use crate::http::Servers;
+use crate::inbox::{Delivered, Inbox};
 use crate::kernel_events;
 use crate::lock;
 use crate::log;
@@ -75,7 +76,8 @@ pub fn run(settings: Settings) -> Exit {
     });
     let mode = settings.config.mode();
     tracing::info!(node = &*settings.config.services().node_name, %mode, "started");
-    let sources = match start_sources(&settings, state::lock(&state).traffic(), &sender) {
+    let inbox = Arc::new(Inbox::default());
+    let sources = match start_sources(&settings, state::lock(&state).traffic(), &sender, &inbox) {
         Ok(sources) => sources,
         Err(error) => {
             print::error(&*error);
@@ -101,6 +103,7 @@ pub fn run(settings: Settings) -> Exit {
         servers,
         changes: Pending::default(),
         reading: Summary::default(),
+        inbox,
         cluster,
         watcher: None,
         runtime: None,
@@ -130,22 +133,27 @@ fn start_sources(
     settings: &Settings,
     traffic: &Traffic,
     sender: &Sender<Message>,
+    inbox: &Arc<Inbox>,
 ) -> Result<(Option<Watch>, Option<Cluster>), Box<dyn Error>> {
     let mut watch = None;
     if let Some(folder) = &settings.folder {
         tracing::info!(folder = %folder.display(), "a source is a folder");
-        let sender = EndsFolder(sender.clone());
+        let (sender, inbox) = (EndsFolder(sender.clone()), Arc::clone(inbox));
         watch = Some(Watch::start(Folder::new(folder), move |reading| {
-            // It fails only when the agent ends.
-            let _ = sender.0.send(Message::Folder(reading));
+            if inbox.add_reading(reading) {
+                // It fails only when the agent ends.
+                let _ = sender.0.send(Message::Delivered);
+            }
         })?);
     }
     let mut cluster = None;
     if let Some(options) = &settings.cluster {
         tracing::info!(access = %options.access, "a source is an API server");
-        let sender = sender.clone();
+        let (sender, inbox) = (sender.clone(), Arc::clone(inbox));
         cluster = Some(Cluster::start(options, traffic, move |update| {
-            let _ = sender.send(Message::Cluster(update));
+            if inbox.add(update) {
+                let _ = sender.send(Message::Delivered);
+            }
         })?);
     }
     Ok((watch, cluster))
@@ -170,6 +178,8 @@ struct Agent {
     /// Changes of the folder that the proxier has not received.
     changes: Pending,
     reading: Summary,
+    /// What the sources delivered and this has not received.
+    inbox: Arc<Inbox>,
     /// What the API server delivered.
     cluster: ClusterObjects,
     /// Receives the kernel's events while the runner exists.
@@ -503,21 +513,10 @@ impl Agent {
     /// Handles a message. `Some` if the agent has to end.
     fn receive(&mut self, message: Message) -> Option<Exit> {
         match message {
-            Message::Folder(reading) => self.read(reading),
+            Message::Delivered => return self.receive_delivered(),
             Message::FolderEnded => {
                 tracing::error!("the thread that reads the folder ended");
                 return Some(Exit::Failure);
-            }
-            Message::Cluster(Update::Ended) => {
-                tracing::error!("the thread that reads the API server ended");
-                return Some(Exit::Failure);
-            }
-            Message::Cluster(update) => {
-                self.show(&update);
-                if let Update::ServiceCidrsFailed(Some(problem)) = &update {
-                    self.reporter.service_cidrs_unreadable(problem);
-                }
-                self.cluster.receive(update);
             }
             Message::Synced => self.announce("running"),
             Message::RunnerEnded => {
@@ -533,6 +532,26 @@ impl Agent {
                 print::text(&problem);
                 return Some(Exit::Failure);
             }
+        }
+        None
+    }
+
+    /// Handles what the sources delivered. `Some` if the agent has to end.
+    fn receive_delivered(&mut self) -> Option<Exit> {
+        let Delivered { reading, updates } = self.inbox.take();
+        if let Some(reading) = reading {
+            self.read(reading);
+        }
+        for update in updates {
+            if update == Update::Ended {
+                tracing::error!("the thread that reads the API server ended");
+                return Some(Exit::Failure);
+            }
+            self.show(&update);
+            if let Update::ServiceCidrsFailed(Some(problem)) = &update {
+                self.reporter.service_cidrs_unreadable(problem);
+            }
+            self.cluster.receive(update);
         }
         None
     }

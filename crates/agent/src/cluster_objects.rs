@@ -7,11 +7,11 @@ use ipnet::IpNet;
 use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Change, Kind};
 
-use crate::cluster::{SERVICE_CIDRS_TIMEOUT, Update};
+use crate::cluster::{Problems, SERVICE_CIDRS_TIMEOUT, Update};
 use crate::pending::Pending;
 
 /// The largest number of invalid fields of one update that have a line each.
-const MAX_PROBLEMS: usize = 20;
+pub(crate) const MAX_PROBLEMS: usize = 20;
 /// The longest text about one of them, in bytes.
 const MAX_PROBLEM: usize = 1_000;
 
@@ -63,7 +63,7 @@ impl ClusterObjects {
                 self.changes.extend(changes);
             }
             Update::Invalid(problems) => {
-                for problem in problems.iter().take(MAX_PROBLEMS) {
+                for problem in problems.texts.iter().take(MAX_PROBLEMS) {
                     tracing::error!("{}; it stays as it was", excerpt_of(problem, MAX_PROBLEM));
                 }
                 if let Some(others) = others(&problems) {
@@ -71,7 +71,7 @@ impl ClusterObjects {
                 }
             }
             Update::Ignored(problems) => {
-                for problem in problems.iter().take(MAX_PROBLEMS) {
+                for problem in problems.texts.iter().take(MAX_PROBLEMS) {
                     tracing::warn!(
                         "{}; the rest of the object is used",
                         excerpt_of(problem, MAX_PROBLEM)
@@ -200,9 +200,9 @@ impl ClusterObjects {
 pub(crate) const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
 
 /// The number of problems that have no line of their own.
-fn others(problems: &[String]) -> Option<usize> {
-    let others = problems.len().checked_sub(MAX_PROBLEMS);
-    others.filter(|others| *others > 0)
+fn others(problems: &Problems) -> Option<usize> {
+    let others = problems.texts.len().saturating_sub(MAX_PROBLEMS) + problems.others;
+    (others > 0).then_some(others)
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub mod exit;
 pub mod flags;
 pub mod folder;
 pub mod http;
+mod inbox;
 mod kernel_events;
 mod lock;
 pub mod log;

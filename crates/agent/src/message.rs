@@ -1,17 +1,12 @@
 //! What the threads of an agent tell its main thread.
 
-use crate::cluster::Update;
-use crate::folder::Reading;
-
 /// What happens to an agent.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// The folder was read.
-    Folder(Reading),
+    /// The inbox has something of the folder or of the API server.
+    Delivered,
     /// The thread that reads the folder ended because of a defect.
     FolderEnded,
-    /// Something happened to the API server, or to its objects.
-    Cluster(Update),
     /// A sync ended, successful or not.
     Synced,
     /// The proxier stopped because of a defect.

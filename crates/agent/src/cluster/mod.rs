@@ -35,6 +35,7 @@ mod lines;
 mod node_events;
 mod node_gate;
 mod plugin;
+mod problems;
 mod process_group;
 mod proxy;
 mod read;
@@ -64,6 +65,7 @@ use self::connection::Connection;
 use self::node_events::Writer;
 pub use self::node_events::{NodeEvent, NodeEvents};
 use self::node_gate::NodeGate;
+pub use self::problems::Problems;
 pub(crate) use self::read::SERVICE_CIDRS_TIMEOUT;
 pub use self::read::{Objects, read};
 use self::reflector::Reflector;
@@ -96,10 +98,10 @@ pub struct Options {
 pub enum Update {
     /// Objects changed, or a first list is complete.
     Changes(Vec<Change>),
-    /// Objects are invalid, and stay as they were: one text for each invalid field.
-    Invalid(Vec<String>),
-    /// Parts of objects that are invalid, such as single endpoints, are ignored, and defaults replace unknown values: one text for each.
-    Ignored(Vec<String>),
+    /// Objects are invalid, and stay as they were.
+    Invalid(Problems),
+    /// Parts of objects that are invalid, such as single endpoints, are ignored, and defaults replace unknown values.
+    Ignored(Problems),
     /// A kind cannot be read; it is tried again. The objects stay as they were.
     Failed {
         /// The kind.

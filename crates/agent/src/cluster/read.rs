@@ -63,7 +63,7 @@ pub fn read(
                 }
             }
             Some(Update::Invalid(problems) | Update::Ignored(problems)) => {
-                problems.into_iter().for_each(&mut on_problem);
+                problems.texts.into_iter().for_each(&mut on_problem);
             }
             Some(Update::Node(problem)) => on_problem(problem),
             // A watch after the lists.

@@ -424,10 +424,10 @@ impl Reflector {
             }
         }
         if !invalid.is_empty() {
-            (self.on_update)(Update::Invalid(invalid));
+            (self.on_update)(Update::Invalid(invalid.into()));
         }
         if !ignored.is_empty() {
-            (self.on_update)(Update::Ignored(ignored));
+            (self.on_update)(Update::Ignored(ignored.into()));
         }
     }
 

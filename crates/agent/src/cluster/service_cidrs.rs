@@ -182,7 +182,7 @@ impl ServiceCidrs {
             }
         }
         if !ignored.is_empty() {
-            (self.on_update)(Update::Ignored(ignored));
+            (self.on_update)(Update::Ignored(ignored.into()));
         }
         self.known.insert(name, networks);
     }
@@ -382,7 +382,7 @@ mod tests {
         };
         let reason = "is not a network with a prefix length above 0";
         assert_eq!(
-            ignored,
+            ignored.texts,
             [
                 format!("ServiceCIDR more: spec.cidrs[1]: 10.0.0.0 {reason}"),
                 format!("ServiceCIDR more: spec.cidrs[2]: 0.0.0.0/0 {reason}"),
