@@ -26,13 +26,18 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With further arguments of the API server, which replace others until it is started again.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let folder = Manifests::new();
         let tokens = format!(
             "{ADMIN},admin,1,system:masters\n{AGENT},system:serviceaccount:kube-system:kernlink-agent,2,system:serviceaccounts\n"
         );
         fs::write(folder.0.join("tokens.csv"), tokens).unwrap();
         let etcd = start_etcd(&folder);
-        let api_server = start_api_server(&folder, &[]);
+        let api_server = start_api_server(&folder, arguments);
         let requests = Requests::new(SERVER, &folder.0);
         let this = Self {
             folder,

@@ -11,10 +11,12 @@ mod api_objects;
 mod cluster;
 mod connection;
 mod desired;
+mod encodings;
 mod figures;
 mod handover;
 mod link;
 mod mode;
+mod random_objects;
 mod requests;
 mod setup;
 #[path = "../tests/agent/support.rs"]

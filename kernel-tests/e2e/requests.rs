@@ -81,6 +81,24 @@ impl Requests {
         }
     }
 
+    /// The body of the answer to `GET path` in a format. That of a watch is complete when the server ends it.
+    pub(crate) fn read(&self, path: &str, accepted: &str) -> Vec<u8> {
+        wait::until(|| {
+            let output = programs::from_variable("KERNLINK_CURL")
+                .args(["--silent", "--show-error", "--fail", "--max-time", "60"])
+                .args(["--header", &format!("Authorization: Bearer {ADMIN}")])
+                .args(["--header", &format!("Accept: {accepted}"), "--cacert"])
+                .arg(self.certificate())
+                .arg(format!("{}{path}", self.server))
+                .output()
+                .unwrap();
+            if output.status.success() {
+                return Ok(output.stdout);
+            }
+            Err(format!("GET {path}: {}", String::from_utf8_lossy(&output.stderr)))
+        })
+    }
+
     /// Creates objects with few processes, by requests in parallel.
     pub(crate) fn create_all(&self, objects: &[Value]) {
         // A configuration file of curl has a limited size.

@@ -165,7 +165,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
         return run_here(workspace, &steps);
     }
     let modes = options.mode.map_or(Mode::ALL.to_vec(), |mode| vec![mode]);
-    let mut is_good = true;
+    let encodings = "encodings::";
+    let mut is_good = run_here(workspace, &[step(encodings, &["--ignored", encodings])])?;
     for mode in modes {
         let step = of_mode(step(mode.name(), &[]), mode);
         is_good &= match mode {
