@@ -11,13 +11,15 @@
 //! | serving mode | [`DataPath::keeps`](crate::DataPath::keeps): the names that it has too | what a retiring mode does not remove |
 //! | retiring mode | [`Retire::has`]: the names that it may have | what other retiring modes do not remove meanwhile |
 //! | retiring mode | [`Retire::interim`]: rules that a chain needs meanwhile | the serving mode, if it writes this chain ([`DataPath::set_interim`](crate::DataPath::set_interim)) |
+//! | retiring mode | [`Retire::has_virtual_ips`]: whether addresses of Services may be addresses of the node | the serving mode, which serves no node ports at them ([`DataPath::set_virtual_ips`](crate::DataPath::set_virtual_ips)) |
 //!
 //! # A sync
 //!
 //! 1. In a listing each retiring mode reads what is left. As long as there is anything, or it cannot be read, no
 //!    [first Services](crate::DataPath::first_services) are programmed before all others: a plan for a part of the Services would not know
 //!    what serves the rest.
-//! 2. The Services are compiled, for retiring modes too. Before the plan of the serving mode is made, it receives the interim rules.
+//! 2. The Services are compiled, for retiring modes too. Before the plan of the serving mode is made, it receives the interim rules and the
+//!    families with virtual IPs.
 //! 3. The plan of the serving mode is executed, regardless of what is left.
 //! 4. Each retiring mode of which a round is due removes what nothing needs any more ([`Retire::retire`]). Only what is in the tables of the
 //!    serving mode at this time matters: not which steps the plan had, nor whether other steps failed. So an operation that keeps failing, on
@@ -27,12 +29,14 @@
 //!
 //!    A frontend that the serving mode can never serve, such as one of SCTP in userspace mode, stays as it is until all others are served. Then
 //!    what a retiring mode has for it is removed too, and an event names the Service: otherwise leftovers would stay for ever.
-//! 5. If the interim rules are others now, the next sync is due at once, so that the serving mode writes its chains without them.
+//! 5. If the interim rules or these families are others now, the next sync is due at once, so that the serving mode writes its chains without
+//!    them.
 //!
 //! # When a round is due
 //!
 //! After a listing; at once after a round with steps; when a frontend changed that the mode holds; every 5 seconds while it holds any; after a
 //! minute if something could not be read; after a delay that doubles if a step failed; and at [`Retired::next`](crate::retire::Retired::next).
+//! A mode that no listing could read is only read then: what it left is removed after the next sync, which is due at once, passed the Services to it.
 //!
 //! # Adding a mode
 //!
@@ -46,13 +50,14 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use foldhash::quality::RandomState;
 use kernlink_base::Backoff;
-use kernlink_services::{Changes, Event, FrontendKey, ObjectName, Services};
+use kernlink_services::{Changes, Event, Family, FrontendKey, ObjectName, Services};
 
 pub use self::handed::{Handed, RetiredMode};
 use self::member::{Member, Presence};
@@ -150,20 +155,13 @@ impl Handover {
             }
             return;
         }
-        let is_new = self
-            .members
-            .iter()
-            .any(|member| member.is_new && member.may_be_present());
-        let everything = (is_new || !self.is_compiled).then(|| services.everything());
-        if let Some(everything) = everything.as_ref().filter(|_| !self.is_compiled) {
-            self.add_frontends(services, everything);
-        } else {
-            self.add_frontends(services, changes);
-        }
+        let everything = LazyCell::new(|| services.everything());
+        let of_frontends: &Changes = if self.is_compiled { changes } else { &everything };
+        self.add_frontends(services, of_frontends);
         self.is_compiled = true;
         let now = self.now;
-        for member in self.members.iter_mut().filter(|member| member.may_be_present()) {
-            let of_mode = everything.as_ref().filter(|_| member.is_new).unwrap_or(changes);
+        for member in self.members.iter_mut().filter(|member| member.is_present()) {
+            let of_mode: &Changes = if member.is_new { &everything } else { changes };
             member.is_new = false;
             member.mode.compile(services, of_mode);
             if changes
@@ -201,6 +199,13 @@ impl Handover {
             .collect()
     }
 
+    /// The families in which addresses of Services are addresses of the node meanwhile, or may be.
+    pub(crate) fn virtual_ips(&self) -> BTreeSet<Family> {
+        let members = self.members.iter().filter(|member| member.may_be_present());
+        let has_any = |family: &Family| members.clone().any(|member| member.mode.has_virtual_ips(*family));
+        Family::ALL.into_iter().filter(has_any).collect()
+    }
+
     /// Executes the rounds that are due, after the serving mode executed a plan.
     pub(crate) fn retire(
         &mut self,
@@ -210,9 +215,10 @@ impl Handover {
         is_servable: impl Fn(&FrontendKey) -> bool,
     ) -> Handed {
         let mut handed = Handed::default();
-        let is_due = |member: &Member| member.may_be_present() && member.next.is_some_and(|next| next <= now);
+        let is_due = |member: &Member| member.next.is_some_and(|next| next <= now);
         if self.members.iter().any(is_due) {
             let unserved = self.unserved(is_served);
+            let has_served = unserved.len() < self.desired.len();
             let mut waiting = unserved.clone();
             waiting.retain(|frontend, _| is_servable(frontend));
             for index in 0..self.members.len() {
@@ -221,7 +227,6 @@ impl Handover {
                         self.events.extend(member.release(&unserved));
                     }
                     let unserved = if member.is_released { &waiting } else { &unserved };
-                    let has_served = unserved.len() < self.desired.len();
                     let (steps, events) = self.round(index, now, keeps, unserved, has_served);
                     self.events.extend(events);
                     handed.modes.extend(steps);
@@ -246,12 +251,11 @@ impl Handover {
     ) -> (Option<RetiredMode>, Vec<Event>) {
         let (backoff, random) = (self.backoff, self.random.clone());
         let done = self.with_kept(index, keeps, |member, kept| {
-            // It could not be read before.
             if !member.is_present() {
+                // It could not be read before. What is found now is removed after the next sync, which is due at once, passed the Services to it:
+                // it does not know before which frontends it serves.
                 member.read(now, kept);
-                if !member.is_present() {
-                    return (None, Vec::new());
-                }
+                return (None, Vec::new());
             }
             let retired = member.mode.retire(&Round {
                 now,

@@ -58,6 +58,13 @@ pub trait Retire: fmt::Debug + Send {
         Vec::new()
     }
 
+    /// Whether addresses of Services of a family are, or may be, on a link of this mode: as long as they are, they are addresses of the node. After
+    /// the last [`read`](Self::read) or [`retire`](Self::retire), also if it failed: addresses that are not read may be there. Called only while
+    /// anything of the mode is left, or may be. Default: no.
+    fn has_virtual_ips(&self, _family: Family) -> bool {
+        false
+    }
+
     /// Removes what nothing needs any more: each frontend that is not [unserved](Round::unserved), and the shared objects with the last
     /// frontend. If a step fails, those that need it are [skipped](RetiredOutcome::Skipped). Reads again before what the serving mode may have
     /// changed since [`read`](Self::read). A frontend that is unserved is not kept if the mode admits a client that its present source ranges

@@ -32,6 +32,11 @@ pub(crate) struct Scripted {
     pub(crate) done: Vec<String>,
     /// Those that were recorded as failed.
     pub(crate) failed: Vec<(String, Refused)>,
+    /// The objects that were read by themselves, and those that were made dirty.
+    pub(crate) read: Vec<&'static str>,
+    pub(crate) set_dirty: Vec<&'static str>,
+    /// The objects that are not dirty; all others are.
+    pub(crate) clean: Vec<&'static str>,
 }
 
 impl DataPath for Scripted {
@@ -62,7 +67,8 @@ impl DataPath for Scripted {
         Ok(Vec::new())
     }
 
-    fn observe_keys(&mut self, _kernel: &mut Script, _keys: &[&'static str]) -> Result<(), Refused> {
+    fn observe_keys(&mut self, _kernel: &mut Script, keys: &[&'static str]) -> Result<(), Refused> {
+        self.read.extend(keys);
         Ok(())
     }
 
@@ -74,10 +80,12 @@ impl DataPath for Scripted {
         Vec::new()
     }
 
-    fn set_dirty(&mut self, _key: &&'static str) {}
+    fn set_dirty(&mut self, key: &&'static str) {
+        self.set_dirty.push(key);
+    }
 
-    fn is_dirty(&self, _key: &&'static str) -> bool {
-        true
+    fn is_dirty(&self, key: &&'static str) -> bool {
+        !self.clean.contains(key)
     }
 
     fn plan(&mut self, plan: &mut BuilderOf<'_, Self>) {

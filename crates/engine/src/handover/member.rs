@@ -32,7 +32,7 @@ pub(super) struct Member {
     pub(super) is_released: bool,
     pub(super) interim: Vec<Interim>,
     pub(super) draining: usize,
-    /// When the next round is due.
+    /// When the next round is due. `None`: nothing is left, or nothing changes before a listing.
     pub(super) next: Option<Instant>,
     /// The number of rounds in a row in which a step failed.
     pub(super) failures: u32,
@@ -92,13 +92,11 @@ impl Member {
         let was_present = self.is_present();
         match self.mode.read(now, kept) {
             Ok(true) => {
-                self.is_new |= !was_present;
                 self.presence = Presence::Present;
                 self.next = Some(now);
             }
             Ok(false) => self.forget(),
             Err(problem) => {
-                self.is_new |= !was_present;
                 self.presence = Presence::Unknown { was_present, problem };
                 self.next = Some(now + READ_INTERVAL);
             }

@@ -99,3 +99,78 @@ fn retired<M: DataPath>(step: &StepOf<M>, outcome: RetiredOutcome) -> RetiredSte
         outcome,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::{Refused, Script, Scripted};
+
+    fn outcomes(steps: &[RetiredStep]) -> Vec<(&str, &RetiredOutcome)> {
+        let steps = steps.iter();
+        steps.map(|step| (step.command.as_str(), &step.outcome)).collect()
+    }
+
+    /// Steps of which the first one of two failed.
+    fn failed(now: Instant) -> (Steps<Scripted>, Scripted, Script) {
+        let refused = RetiredOutcome::Failed("refused".to_owned());
+        let mut kernel = Script {
+            steps: vec![(0, "a", "remove a"), (0, "b", "remove b")],
+            outcomes: [vec![Err(Refused::Refused), Ok(())]].into(),
+        };
+        let mut state = Scripted::default();
+        state.observe(&mut kernel).unwrap();
+        let mut steps = Steps::default();
+        assert_eq!((steps.next(), steps.waiting()), (None, 0));
+        let done = steps.run(&mut state, &mut kernel, now, true);
+        let expected = [("remove a", &refused), ("remove b", &RetiredOutcome::Done)];
+        assert_eq!(outcomes(&done), expected);
+        assert_eq!(done[0].class.kind, "object");
+        assert_eq!(steps.waiting(), 1);
+        (steps, state, kernel)
+    }
+
+    #[test]
+    fn a_plan_executes_nothing() {
+        let (mut steps, mut state, mut kernel) = failed(Instant::now());
+        kernel.steps = vec![(0, "c", "remove c")];
+        state.observe(&mut kernel).unwrap();
+        let planned = steps.run(&mut state, &mut kernel, Instant::now(), false);
+        assert_eq!(outcomes(&planned), [("remove c", &RetiredOutcome::Planned)]);
+        assert_eq!(state.done, ["remove b"]);
+        assert_eq!(steps.waiting(), 1);
+    }
+
+    #[test]
+    fn what_failed_is_read_again_and_tried_again_when_it_is_due() {
+        let now = Instant::now();
+        let (mut steps, mut state, mut kernel) = failed(now);
+        let due = steps.next().unwrap();
+        assert!(due > now);
+        steps.reread(&mut state, &mut kernel, now).unwrap();
+        assert_eq!(state.read, [""; 0]);
+        kernel.outcomes = [vec![Ok(())], vec![Ok(()), Ok(())]].into();
+        let again = steps.run(&mut state, &mut kernel, now, true);
+        assert_eq!(outcomes(&again), [("remove b", &RetiredOutcome::Done)]);
+        steps.reread(&mut state, &mut kernel, due).unwrap();
+        assert_eq!((&state.read, &state.set_dirty), (&vec!["a"], &vec!["a"]));
+        let retried = steps.run(&mut state, &mut kernel, due, true);
+        assert_eq!(retried.len(), 2);
+        assert!(retried.iter().all(|step| step.outcome == RetiredOutcome::Done));
+        assert_eq!((steps.next(), steps.waiting()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_compared_and_needs_no_step_any_more_does_not_wait() {
+        for is_compared in [true, false] {
+            let now = Instant::now();
+            let (mut steps, mut state, mut kernel) = failed(now);
+            kernel.steps.clear();
+            state.observe(&mut kernel).unwrap();
+            if !is_compared {
+                state.clean.push("a");
+            }
+            steps.run(&mut state, &mut kernel, now, true);
+            assert_eq!(steps.waiting(), usize::from(!is_compared));
+        }
+    }
+}

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use kernlink_services::{Change, Config, Kind, ObjectChange, Port, Service, SourceId};
+use ipnet::IpNet;
+use kernlink_services::{Change, Config, Ingress, Kind, ObjectChange, Port, Service, ServiceType, SourceId};
 
 use super::member::{HELD_INTERVAL, READ_INTERVAL};
 use super::*;
@@ -20,10 +21,19 @@ struct Left {
     /// Its shared object, such as a chain.
     has_shared: bool,
     is_unreadable: bool,
+    is_read_again: bool,
     refuses: bool,
-    /// The readings, in listings and rounds.
+    /// The operations that failed before, if no round makes them again yet.
+    waiting: usize,
+    /// When the mode itself has a round, and the endpoints that drain until then.
+    next: Option<Instant>,
+    draining: usize,
     readings: usize,
+    rounds: usize,
     compiled: usize,
+    /// What the last round received.
+    had_served: bool,
+    ranges: BTreeMap<FrontendKey, Vec<IpNet>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -40,8 +50,10 @@ impl Mode {
     }
 }
 
+const UNREADABLE: &str = "a table cannot be read";
+
 const SHARED: Name<'_> = Name {
-    family: kernlink_services::Family::Ipv4,
+    family: Family::Ipv4,
     table: "nat",
     name: "SHARED",
 };
@@ -55,11 +67,15 @@ impl Retire for Mode {
         *name == SHARED
     }
 
+    fn is_read_again(&self) -> bool {
+        self.0.lock().unwrap().is_read_again
+    }
+
     fn read(&mut self, _now: Instant, kept: Kept<'_>) -> Result<bool, String> {
         let mut left = self.0.lock().unwrap();
         left.readings += 1;
         if left.is_unreadable {
-            return Err("a table cannot be read".to_owned());
+            return Err(UNREADABLE.to_owned());
         }
         Ok(!left.served.is_empty() || (left.has_shared && !kept(&SHARED)))
     }
@@ -75,18 +91,42 @@ impl Retire for Mode {
     fn interim(&self) -> Vec<Interim> {
         let rules: Vec<String> = self.0.lock().unwrap().served.iter().map(u8::to_string).collect();
         vec![Interim {
-            family: kernlink_services::Family::Ipv4,
+            family: Family::Ipv4,
             table: "nat",
             chain: "SHARED",
             rules,
         }]
     }
 
+    fn has_virtual_ips(&self, family: Family) -> bool {
+        let left = self.0.lock().unwrap();
+        family == Family::Ipv4 && (left.is_unreadable || !left.served.is_empty())
+    }
+
     fn retire(&mut self, round: &Round<'_>) -> Retired {
         let mut left = self.0.lock().unwrap();
-        left.readings += 1;
-        let mut retired = Retired::default();
-        let is_held = |last: &u8| round.unserved.contains_key(&frontend(*last));
+        left.rounds += 1;
+        left.had_served = round.has_served;
+        let ranges = round.unserved.iter();
+        left.ranges = ranges
+            .map(|(frontend, unserved)| (*frontend, unserved.source_ranges.to_vec()))
+            .collect();
+        let mut retired = Retired {
+            next: left.next,
+            waiting: left.waiting,
+            draining: left.draining,
+            ..Retired::default()
+        };
+        if left.is_unreadable {
+            retired.problems.push(UNREADABLE.to_owned());
+            return retired;
+        }
+        if left.waiting > 0 {
+            return retired;
+        }
+        // Without the Services it does not know of which frontends it has an object.
+        let knows_services = left.compiled > 0;
+        let is_held = |last: &u8| knows_services && round.unserved.contains_key(&frontend(*last));
         retired.held = left
             .served
             .iter()
@@ -115,7 +155,7 @@ impl Retire for Mode {
                 outcome,
             });
         }
-        retired.is_gone = retired.steps.is_empty();
+        retired.is_gone = retired.steps.is_empty() && left.next.is_none();
         retired
     }
 }
@@ -192,6 +232,18 @@ impl Node {
     }
 }
 
+fn texts(events: &[Event]) -> Vec<String> {
+    events.iter().map(|event| event.reason.to_string()).collect()
+}
+
+impl Mode {
+    /// The numbers of readings, of rounds, and of frontends that were passed to it.
+    fn counts(&self) -> (usize, usize, usize) {
+        let left = self.0.lock().unwrap();
+        (left.readings, left.rounds, left.compiled)
+    }
+}
+
 fn is_left(mode: &Mode) -> (Vec<u8>, bool) {
     let left = mode.0.lock().unwrap();
     (left.served.iter().copied().collect(), left.has_shared)
@@ -254,23 +306,180 @@ fn a_service_that_is_deleted_is_not_served_by_the_retiring_mode_until_the_next_r
 
 #[test]
 fn what_cannot_be_read_is_read_again_and_first_services_wait_for_it() {
-    let mode = Mode::of([1]);
+    let mode = Mode::of([1, 2]);
     mode.0.lock().unwrap().is_unreadable = true;
-    let mut node = Node::new(&[&mode], [1]);
+    let mut node = Node::new(&[&mode], [1, 2]);
     node.served.insert(1);
+    assert_eq!(node.handover.virtual_ips(), BTreeSet::new());
     let (handed, events) = node.sync(true);
     assert_eq!(handed.modes, []);
-    let text = events[0].reason.to_string();
     assert_eq!(
-        text,
-        "what another mode may have left cannot be read: a table cannot be read"
+        texts(&events),
+        ["what another mode may have left cannot be read: a table cannot be read"]
     );
     assert!(node.handover.may_have_leftovers());
+    assert_eq!(node.handover.virtual_ips(), BTreeSet::from([Family::Ipv4]));
+    assert_eq!(handed.next, Some(node.now + READ_INTERVAL));
+    node.now += READ_INTERVAL;
+    let (handed, _) = node.sync(false);
+    assert_eq!(handed.next, Some(node.now + READ_INTERVAL));
+    // The Services are passed to it before its first round.
+    mode.0.lock().unwrap().is_unreadable = false;
+    node.now += READ_INTERVAL;
+    let (handed, _) = node.sync(false);
+    assert_eq!(handed.next, Some(node.now));
+    assert_eq!((mode.counts(), is_left(&mode)), ((3, 0, 0), (vec![1, 2], true)));
+    let (handed, _) = node.sync(false);
+    assert_eq!((mode.counts(), is_left(&mode)), ((3, 1, 2), (vec![2], true)));
+    assert_eq!(handed.counts().done, 1);
+}
+
+#[test]
+fn a_round_that_cannot_read_is_made_again_after_a_minute_and_what_is_known_stays() {
+    let mode = Mode::of([1]);
+    let mut node = Node::new(&[&mode], [1]);
+    node.sync(true);
+    mode.0.lock().unwrap().is_unreadable = true;
+    node.served.insert(1);
+    node.now += HELD_INTERVAL;
+    let (handed, _) = node.sync(false);
+    assert_eq!(
+        (&handed.modes[..], handed.next),
+        (&[][..], Some(node.now + READ_INTERVAL))
+    );
+    assert!(node.handover.may_have_leftovers());
+    assert_eq!(node.handover.interim()[0].rules, ["1"]);
+    let (handed, events) = node.sync(true);
+    assert_eq!(
+        texts(&events),
+        ["another mode served this node before; what it left cannot be read: a table cannot be read"]
+    );
     assert_eq!(handed.next, Some(node.now + READ_INTERVAL));
     mode.0.lock().unwrap().is_unreadable = false;
     node.now += READ_INTERVAL;
     node.sync(false);
     assert_eq!(is_left(&mode), (vec![], false));
+    // Everything was passed once.
+    assert_eq!(mode.counts(), (2, 3, 1));
+}
+
+#[test]
+fn a_round_is_not_made_before_it_is_due_and_reads_nothing_in_addition() {
+    let mode = Mode::of([1, 2]);
+    let mut node = Node::new(&[&mode], [1, 2]);
+    node.sync(true);
+    let had_served = || mode.0.lock().unwrap().had_served;
+    assert_eq!((mode.counts(), had_served()), ((1, 1, 2), false));
+    node.now += HELD_INTERVAL.checked_sub(Duration::from_secs(1)).unwrap();
+    node.served.insert(1);
+    node.sync(false);
+    assert_eq!(mode.counts(), (1, 1, 2));
+    node.now += Duration::from_secs(1);
+    node.sync(false);
+    assert_eq!((mode.counts(), had_served()), ((1, 2, 2), true));
+    node.served.insert(2);
+    node.sync(false);
+    assert_eq!((mode.counts(), had_served()), ((1, 3, 2), true));
+    assert_eq!(is_left(&mode), (vec![], false));
+}
+
+#[test]
+fn a_round_of_the_mode_itself_is_due_at_its_time_also_after_a_failure() {
+    let mode = Mode::of([1]);
+    let mut node = Node::new(&[&mode], [1]);
+    node.served.insert(1);
+    let later = node.now + Duration::from_secs(100);
+    let mut left = mode.0.lock().unwrap();
+    (left.next, left.draining, left.refuses) = (Some(later), 3, true);
+    drop(left);
+    let (handed, _) = node.sync(true);
+    assert_eq!((handed.counts().failed, handed.next), (1, Some(later)));
+    mode.0.lock().unwrap().refuses = false;
+    node.now = later;
+    let later = node.now + Duration::from_secs(100);
+    mode.0.lock().unwrap().next = Some(later);
+    let (handed, _) = node.sync(false);
+    assert_eq!((handed.counts().done, handed.next), (1, Some(node.now)));
+    let (handed, _) = node.sync(false);
+    assert_eq!((handed.draining, handed.next), (3, Some(later)));
+    assert!(node.handover.may_have_leftovers());
+    let mut left = mode.0.lock().unwrap();
+    (left.next, left.draining) = (None, 0);
+    drop(left);
+    node.now = later;
+    let (handed, _) = node.sync(false);
+    assert_eq!((handed.draining, handed.next), (0, None));
+    assert!(!node.handover.may_have_leftovers());
+}
+
+#[test]
+fn the_sources_that_a_frontend_admits_are_passed_with_it() {
+    let mode = Mode::of([1]);
+    let mut node = Node::new(&[&mode], [1]);
+    let mut service = Service::new(ObjectName::new("ns", "restricted"))
+        .with_cluster_ip("10.96.0.2")
+        .with_port(Port::new("http", 80));
+    service.service_type = ServiceType::LoadBalancer;
+    service.ingress = vec![Ingress {
+        ip: "10.96.0.3".to_owned(),
+        ..Ingress::default()
+    }];
+    service.load_balancer_source_ranges = vec!["198.51.100.0/24".to_owned()];
+    let change = Change::Services(ObjectChange::Upsert(service));
+    node.services.change(SourceId(0), change);
+    node.sync(true);
+    let admitted = vec!["198.51.100.0/24".parse().unwrap()];
+    let expected = [(1, Vec::new()), (2, Vec::new()), (3, admitted)];
+    let expected = expected.map(|(last, ranges)| (frontend(last), ranges));
+    assert_eq!(mode.0.lock().unwrap().ranges, BTreeMap::from(expected));
+}
+
+#[test]
+fn a_mode_that_serves_again_later_gets_all_services_of_that_time() {
+    let mode = Mode::default();
+    mode.0.lock().unwrap().is_read_again = true;
+    let mut node = Node::new(&[&mode], [1, 2]);
+    node.served.insert(1);
+    node.sync(true);
+    assert!(!node.handover.may_have_leftovers());
+    assert_eq!(mode.counts(), (1, 0, 0));
+    mode.0.lock().unwrap().served = [1, 2, 3].into();
+    node.sync(false);
+    assert_eq!(mode.counts(), (1, 0, 0));
+    let (_, events) = node.sync(true);
+    assert_eq!(events.len(), 1);
+    assert_eq!((mode.counts(), is_left(&mode)), ((2, 1, 2), (vec![2], false)));
+    node.served.insert(2);
+    node.now += HELD_INTERVAL;
+    node.sync(false);
+    node.sync(false);
+    assert!(!node.handover.may_have_leftovers());
+    // What changes while nothing is left is not passed before it serves once more.
+    let deleted = ObjectChange::Delete(ObjectName::new("ns", "s1"));
+    node.services.change(SourceId(0), Change::Services(deleted));
+    node.services.change(SourceId(0), upsert(4));
+    node.sync(true);
+    mode.0.lock().unwrap().served = [1, 4].into();
+    node.sync(true);
+    assert_eq!((mode.counts(), is_left(&mode)), ((4, 4, 4), (vec![4], false)));
+}
+
+#[test]
+fn virtual_ips_are_those_of_modes_of_which_anything_is_left() {
+    let mode = Mode::of([1, 2]);
+    let mut node = Node::new(&[&mode], [1, 2]);
+    assert_eq!(node.handover.virtual_ips(), BTreeSet::new());
+    node.sync(true);
+    assert_eq!(node.handover.virtual_ips(), BTreeSet::from([Family::Ipv4]));
+    node.served = [1, 2].into();
+    for _ in 0..2 {
+        node.now += HELD_INTERVAL;
+        node.sync(false);
+    }
+    assert!(!node.handover.may_have_leftovers());
+    // It is not asked any more.
+    mode.0.lock().unwrap().is_unreadable = true;
+    assert_eq!(node.handover.virtual_ips(), BTreeSet::new());
 }
 
 #[test]
@@ -293,14 +502,72 @@ fn a_removal_that_fails_is_reported_once_and_tried_again_with_a_growing_delay() 
     }
     assert_eq!(reported, 1);
     mode.0.lock().unwrap().refuses = false;
-    let (handed, _) = node.sync(false);
-    assert_eq!(handed.waiting, 0);
-    let solved: Vec<String> = handed
-        .events
-        .iter()
-        .map(|event| event.reason.to_string())
-        .collect();
+    // While no round makes the operation again, the failure is not solved.
+    mode.0.lock().unwrap().waiting = 2;
+    let (handed, _) = node.sync(true);
+    assert_eq!((handed.waiting, handed.events.len()), (2, 0));
+    assert!(!handed.is_success());
+    mode.0.lock().unwrap().waiting = 0;
+    let (handed, _) = node.sync(true);
+    assert_eq!((handed.waiting, handed.is_success()), (0, true));
+    let solved = texts(&handed.events);
     assert!(solved.len() == 1 && solved[0].starts_with("solved"), "{solved:?}");
+}
+
+#[test]
+fn the_delay_after_a_failure_is_the_configured_one() {
+    let mode = Mode::of([1]);
+    mode.0.lock().unwrap().refuses = true;
+    let mut node = Node::new(&[&mode], [1]);
+    node.served.insert(1);
+    let longest = Duration::from_secs(1_000);
+    node.handover.set_backoff(Backoff {
+        initial: longest,
+        max: longest,
+    });
+    let (handed, _) = node.sync(true);
+    let delay = handed.next.unwrap() - node.now;
+    assert!(delay >= longest / 2 && delay <= longest, "{delay:?}");
+}
+
+#[test]
+fn a_hand_over_counts_its_steps_and_succeeds_if_all_are_done_and_none_waits() {
+    let handed = |outcomes: &[RetiredOutcome], waiting| {
+        let steps = outcomes.iter().map(|outcome| RetiredStep {
+            class: Class {
+                kind: "leftovers",
+                family: None,
+                is_shared: false,
+            },
+            command: "remove".to_owned(),
+            outcome: outcome.clone(),
+        });
+        let mode = RetiredMode {
+            mode: "another mode",
+            steps: steps.collect(),
+        };
+        Handed {
+            modes: vec![mode],
+            waiting,
+            ..Handed::default()
+        }
+    };
+    let (done, skipped) = (RetiredOutcome::Done, RetiredOutcome::Skipped);
+    let failed = RetiredOutcome::Failed("refused".to_owned());
+    let planned = RetiredOutcome::Planned;
+    let all = [
+        vec![planned],
+        vec![done.clone(); 2],
+        vec![failed.clone(); 3],
+        vec![skipped.clone(); 4],
+    ];
+    let counts = handed(&all.concat(), 0).counts();
+    assert_eq!((counts.done, counts.failed, counts.skipped), (2, 3, 4));
+    assert!(handed(&[done.clone(), done.clone()], 0).is_success());
+    assert!(handed(&[], 0).is_success());
+    assert!(!handed(&[done.clone()], 1).is_success());
+    assert!(!handed(&[done.clone(), failed], 0).is_success());
+    assert!(!handed(&[done, skipped], 0).is_success());
 }
 
 #[test]
