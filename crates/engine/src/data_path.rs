@@ -3,6 +3,7 @@
 //! A data path is a type that implements [`DataPath`]: its tables of desired and observed kernel objects. [`Proxier`](crate::Proxier) does what
 //! all data paths need: it holds the Services, decides when the kernel is read, orders and executes plans, and retries failed operations.
 
+use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@ use crate::synced::Synced;
 ///    [`first_services`](Self::first_services), [`observe_families`](Self::observe_families); the last one while another thread resolves the
 ///    Services. Otherwise, if there are such objects: [`observe_keys`](Self::observe_keys), [`recheck`](Self::recheck); and
 ///    `interface_addresses`, if these may have changed.
-/// 3. [`set_interim`](Self::set_interim) if the rules are others than before. [`compile`](Self::compile), also if nothing changed.
+/// 3. [`set_interim`](Self::set_interim) and [`set_virtual_ips`](Self::set_virtual_ips) if these are others than before. [`compile`](Self::compile), also if nothing changed.
 ///    [`is_dirty`](Self::is_dirty) for objects of failed operations: if one is dirty, `set_dirty` for the objects whose steps were skipped
 ///    because of it; if also the outcome of its operation is unknown, `observe_keys` for it.
 /// 4. [`plan`](Self::plan).
@@ -40,8 +41,8 @@ use crate::synced::Synced;
 /// 6. For each phase [`execute`](Self::execute), then for each of its operations [`record`](Self::record), or
 ///    [`record_failure`](Self::record_failure).
 /// 7. [`clear_dirty`](Self::clear_dirty), [`next`](Self::next), [`draining`](Self::draining), [`unread`](Self::unread).
-/// 8. With [retiring modes](crate::handover): [`serves`](Self::serves) and [`keeps`](Self::keeps), then `set_interim` again if the rules are
-///    others now. In a listing `keeps` is called after `observe` too.
+/// 8. With [retiring modes](crate::handover): [`serves`](Self::serves) and [`keeps`](Self::keeps), then `set_interim` and `set_virtual_ips`
+///    again if these are others now. In a listing `keeps` is called after `observe` too.
 ///
 /// A sync that programs [`first_services`](Self::first_services) before all others passes only these to `compile`, and calls
 /// `observe_families` for their families only; the next sync reads the other families first. [`Proxier::plan`](crate::Proxier::plan) calls 1
@@ -296,6 +297,12 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// them, each time that there are others. Those for chains that it does not [keep](Self::keeps) are not for it. If rules are missing that
     /// were set before, the next plan writes the chain without them. Called before [`plan`](Self::plan). Default: there are no such chains.
     fn set_interim(&mut self, _interim: &[Interim]) {}
+
+    /// Sets the families in which addresses of Services may be on a link of a [retiring mode](crate::handover), each time that these are others.
+    /// They are addresses of the node then, but no node port is served at them: one Service may have a port there that is the node port of
+    /// another one. Called before [`plan`](Self::plan), as `set_interim`. Default: it does not matter, because node ports are served at named
+    /// addresses, which are those of [`interface_addresses`](Self::interface_addresses).
+    fn set_virtual_ips(&mut self, _families: &BTreeSet<Family>) {}
 
     /// Records in the observed objects that an operation was done.
     fn record(&mut self, operation: &Self::Operation);

@@ -42,6 +42,8 @@ pub struct Proxier<M: DataPath> {
     handover: Handover,
     /// The interim rules that the data path received last.
     interim: Vec<Interim>,
+    /// The families of virtual IPs that it received last.
+    virtual_ips: BTreeSet<Family>,
     /// Whether the next sync reads the whole kernel.
     needs_listing: bool,
     /// Whether a sync reads the whole kernel when repairs are no longer delayed.
@@ -132,6 +134,7 @@ impl<M: DataPath> Proxier<M> {
             retries: Retries::new(Backoff::default()),
             handover: Handover::new(Vec::new()),
             interim: Vec::new(),
+            virtual_ips: BTreeSet::new(),
             needs_listing: true,
             needs_later_listing: false,
             recheck: BTreeSet::new(),
@@ -322,13 +325,24 @@ impl<M: DataPath> Proxier<M> {
         let is_servable = |frontend: &FrontendKey| state.is_servable(frontend);
         let mut handed = self.handover.retire(now, &keeps, is_served, is_servable);
         synced.events.append(&mut handed.events);
-        synced.is_continued = self.set_interim();
+        synced.is_continued = self.set_meanwhile();
         let continued = Some(now).filter(|_| synced.is_continued);
         synced.next = [synced.next, handed.next, continued].into_iter().flatten().min();
         synced.draining += handed.draining;
         synced.waiting += handed.waiting;
         synced.handover = handed;
         synced
+    }
+
+    /// Passes what retiring modes need, or have, meanwhile to the data path, if it is other than before. Returns whether chains change with it.
+    fn set_meanwhile(&mut self) -> bool {
+        let virtual_ips = self.handover.virtual_ips();
+        let has_changed = virtual_ips != self.virtual_ips;
+        if has_changed {
+            self.state.set_virtual_ips(&virtual_ips);
+            self.virtual_ips = virtual_ips;
+        }
+        self.set_interim() || has_changed
     }
 
     /// Passes the rules of retiring modes to the data path, if these are others than before. Returns whether chains change with them.
@@ -485,7 +499,7 @@ impl<M: DataPath> Proxier<M> {
     /// Brings the desired state up to date with changes of the Services, and decides which failed operations are planned again.
     fn compile(&mut self, changes: &Changes, is_listing: bool) -> Result<(), SyncErrorOf<M>> {
         self.handover.compile(&self.services, changes);
-        self.set_interim();
+        self.set_meanwhile();
         let events = self.state.compile(&self.services, changes);
         self.pending.extend(events);
         // A dependent may have failed itself, and have dependents of its own.

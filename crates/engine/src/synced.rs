@@ -31,7 +31,8 @@ pub struct Synced<K, O, P, E> {
     /// Whether only the [first Services](crate::DataPath::first_services) were programmed. The next sync, which is due now, programs all others;
     /// it is never partial itself. Until it ended, the node is not ready.
     pub is_partial: bool,
-    /// Whether the next sync, which is due now, writes chains without rules that a retiring mode needed until now.
+    /// Whether the next sync, which is due now, writes chains without rules that a retiring mode needed until now, or serves node ports at
+    /// all addresses of the node again.
     pub is_continued: bool,
     /// What was removed of what retiring modes left. See [`handover`](crate::handover).
     pub handover: Handed,

@@ -1,5 +1,6 @@
 //! iptables mode as a data path: what the engine calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -202,6 +203,10 @@ impl DataPath for State {
 
     fn set_interim(&mut self, interim: &[Interim]) {
         State::set_interim(self, interim);
+    }
+
+    fn set_virtual_ips(&mut self, families: &BTreeSet<Family>) {
+        State::set_virtual_ips(self, families);
     }
 
     fn record(&mut self, operation: &Operation) {

@@ -44,6 +44,8 @@ pub struct State {
     pub(super) accounting: Table<Box<str>, ()>,
     /// By family, if a retiring mode has any: the rules of `KUBE-POSTROUTING` that it needs meanwhile.
     interim_rules: [Option<Vec<Rule>>; 2],
+    /// By family, whether a retiring mode may have virtual IPs on a link.
+    has_virtual_ips: [bool; 2],
     /// The extensions that rules do without.
     pub(super) missing: MissingExtensions,
     /// Whether an extension was found to be missing since the last listing. Then everything is planned again, because the rules differ.
@@ -140,6 +142,7 @@ impl State {
             counters: Counters::ALL,
             accounting: Table::default(),
             interim_rules: Default::default(),
+            has_virtual_ips: [false; 2],
             missing: MissingExtensions::default(),
             has_changed_support: false,
             refuses_counters: false,
@@ -277,11 +280,10 @@ impl State {
 
     /// The rules of a fixed chain that do not depend on Services, as they are while retiring modes need rules.
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
-        let interim: Vec<&Rule> = self.interim_rules[family.index()].iter().flatten().collect();
-        // A mode that has virtual IPs needs a rule for connections from them.
-        let mut rules = self.rules_of(chain, family, !interim.is_empty());
+        let mut rules = self.rules_of(chain, family, self.has_virtual_ips[family.index()]);
         if chain == FixedChain::NatPostrouting {
-            rules.splice(..0, interim.into_iter().cloned());
+            let interim = self.interim_rules[family.index()].iter().flatten();
+            rules.splice(..0, interim.cloned());
         }
         rules
     }
@@ -359,6 +361,18 @@ impl State {
             let known = &mut self.interim_rules[family.index()];
             let is_equal = known.iter().flatten().eq(rules.iter().flatten());
             *known = rules;
+            if !is_equal && self.managed.contains(&family) {
+                self.set_fixed_dirty(family);
+            }
+        }
+    }
+
+    /// Sets the families in which a retiring mode may have virtual IPs on a link.
+    pub(super) fn set_virtual_ips(&mut self, families: &BTreeSet<Family>) {
+        for family in Family::ALL {
+            let known = &mut self.has_virtual_ips[family.index()];
+            let is_equal = *known == families.contains(&family);
+            *known = families.contains(&family);
             if !is_equal && self.managed.contains(&family) {
                 self.set_fixed_dirty(family);
             }

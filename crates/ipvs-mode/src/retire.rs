@@ -247,6 +247,11 @@ impl Retire for Retiring {
         families.map(of_family).collect()
     }
 
+    fn has_virtual_ips(&self, family: Family) -> bool {
+        let left = self.left.as_ref();
+        left.is_none_or(|left| !left.is_read || left.state.has_virtual_ips(family))
+    }
+
     fn retire(&mut self, round: &Round<'_>) -> Retired {
         if !round.has_serving_mode {
             return self.remove_all(round);

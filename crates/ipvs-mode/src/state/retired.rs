@@ -159,15 +159,19 @@ impl State {
     #[must_use]
     pub(crate) fn needed_rules(&self, family: Family) -> Vec<Rule> {
         let mut rules = Vec::new();
-        let mut addresses = self.addresses.iter_observed();
-        let has_any = addresses.any(|(key, ())| Family::of(key.address()) == family);
-        if has_any && self.sets.is_observed(&(family, SetId::IpvsIps)) {
+        if self.has_virtual_ips(family) && self.sets.is_observed(&(family, SetId::IpvsIps)) {
             rules.push(rules::masquerade_virtual_ips(family));
         }
         if self.has_served() && self.sets.is_observed(&(family, SetId::LoopBack)) {
             rules.push(rules::masquerade_hairpin(family));
         }
         rules
+    }
+
+    /// Whether the dummy link has addresses of a family.
+    pub(crate) fn has_virtual_ips(&self, family: Family) -> bool {
+        let mut addresses = self.addresses.iter_observed();
+        addresses.any(|(key, ())| Family::of(key.address()) == family)
     }
 
     /// Whether owned virtual servers and addresses exist.

@@ -6,6 +6,7 @@ mod kube_proxy;
 mod tracer;
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 
 use kernlink_proxier::ipvs_mode::dummylink::Selection as Links;
 use kernlink_proxier::ipvs_mode::ipvs::{ConnectionCounts, RealServer};
@@ -696,6 +697,61 @@ fn a_client_that_source_ranges_do_not_admit_is_not_served_while_operations_fail(
             process.now += Duration::from_secs(2);
             assert_excluded(&mut process, &[CLIENT, ADMITTED_CLIENT]);
         }
+    }
+}
+
+#[test]
+fn a_service_that_the_next_mode_cannot_program_stays_also_if_ipvs_mode_could_not_be_read_at_first() {
+    for next in ["iptables", "userspace"] {
+        let (node, connections) = served_by("ipvs");
+        node.connect(&connections, 0);
+        *node.process.1.lock().unwrap() = Some(written_for(next)[0].to_owned());
+        node.process.2.store(true, Ordering::Relaxed);
+        let mut process = start(&node, next);
+        process.sync();
+        node.process.2.store(false, Ordering::Relaxed);
+        for sync in 0..8 {
+            node.assert_served(&format!("ipvs to {next}, after {sync} syncs"));
+            process.now += Duration::from_secs(61);
+            process.sync();
+        }
+        assert_eq!(node.served_in("ipvs"), BTreeSet::from([80]), "{next}");
+        *node.process.1.lock().unwrap() = None;
+        process.now += Duration::from_secs(600);
+        process.run(60);
+        node.assert_served(next);
+        assert_same(&node.written(), &written_by(next), next);
+    }
+}
+
+#[test]
+fn no_node_port_is_served_at_virtual_ips_while_sets_of_ipvs_mode_cannot_be_read() {
+    // A port at which `shop/web` has nothing, and which is the node port of `shop/open`.
+    let packet = from_outside(CLIENT, ([10, 96, 0, 80], NODE_PORT));
+    // Not userspace mode, which redirects node ports at every local address.
+    for next in ["iptables", "nftables"] {
+        let expected = written_by(next);
+        let (node, connections) = served_by("ipvs");
+        node.connect(&connections, 0);
+        let mut process = start(&node, next);
+        for sync in 0..3 {
+            node.process.2.store(true, Ordering::Relaxed);
+            let synced = process.sync();
+            node.process.2.store(false, Ordering::Relaxed);
+            let when = format!("ipvs to {next}, after {sync} syncs");
+            assert!(node.has_ipvs_link(), "{when}");
+            node.assert_served(&when);
+            let end = node.tracer().trace(packet.clone());
+            let is_translated = matches!(node.node_tables().end(&packet), TablesEnd::Translated(_));
+            assert!(
+                !is_translated && !matches!(end, End::Served(_)),
+                "{when}: {packet:?} ends at {end}\n{}",
+                synced.plan
+            );
+            process.now += Duration::from_secs(61);
+        }
+        process.settle();
+        assert_same(&node.written(), &expected, next);
     }
 }
 

@@ -3,6 +3,7 @@
 #[path = "../../../tests/support/by_table.rs"]
 mod by_table;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
@@ -71,7 +72,14 @@ pub(super) struct Shared<T> {
 
 /// The number of operations after which the process of a node ends: it changes nothing any more. `None`: it does not end.
 #[derive(Clone, Default)]
-pub(super) struct RunningProcess(pub(super) Arc<Mutex<Option<usize>>>, pub(super) Refused);
+pub(super) struct RunningProcess(
+    pub(super) Arc<Mutex<Option<usize>>>,
+    pub(super) Refused,
+    pub(super) UnreadableSets,
+);
+
+/// Whether no set can be listed.
+pub(super) type UnreadableSets = Arc<AtomicBool>;
 
 /// The kernel refuses operations whose command has this text.
 pub(super) type Refused = Arc<Mutex<Option<String>>>;
@@ -96,6 +104,8 @@ impl RunningProcess {
 }
 
 pub(super) const ENDED: &str = "the process has ended";
+
+const UNREADABLE: &str = "the sets cannot be read";
 
 impl RunningProcess {
     /// The error of the tool: the edit that is refused, or that the process has ended.
@@ -202,10 +212,16 @@ impl IpSets for Shared<FakeSets> {
     }
 
     fn list_set(&mut self, name: &SetName) -> Result<SetContents, SetError> {
+        if self.process.2.load(Ordering::Relaxed) {
+            return Err(SetError::custom(format!("list {name}"), UNREADABLE));
+        }
         self.fake.lock().unwrap().list_set(name)
     }
 
     fn headers(&mut self) -> Result<Vec<SetHeader>, SetError> {
+        if self.process.2.load(Ordering::Relaxed) {
+            return Err(SetError::custom("list sets", UNREADABLE));
+        }
         self.fake.lock().unwrap().headers()
     }
 }
