@@ -408,3 +408,9 @@ impl RetireFixture for UserspaceFixture {
         Box::new(Retiring::new(Box::new(host.rules.clone())))
     }
 }
+
+#[test]
+fn it_retires_under_the_name_of_its_mode() {
+    let retiring = UserspaceFixture.retiring(&Node::new(&Calls::default()));
+    assert_eq!(retiring.mode(), "userspace mode");
+}

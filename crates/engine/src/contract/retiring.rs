@@ -124,8 +124,8 @@ pub fn what_is_not_served_yet_stays_and_at_the_end_nothing_is_left<F: RetireFixt
     let mut process = left(fixture, &services, "a hand-over");
     let mut mode = fixture.retiring(&process.host);
     assert_eq!(mode.read(process.now, &|_| false), Ok(true));
+    assert_eq!(mode.is_serving(), Ok(true));
     if fixture.serves_without_process() {
-        assert_eq!(mode.is_serving(), Ok(true));
         let all = unserved(process.proxier.services());
         assert!(!rounds(&mut process, &mut *mode, &all, 4), "frontends are held");
         process.check_served(&Expected::stable(fixture));
