@@ -40,9 +40,9 @@ const MACHINE: &str = "machine";
 /// How slow the machine is, by figures of the group `machine`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Machine {
-    /// Beside the machine on which the values were measured.
+    /// Compared with the machine on which the values were measured.
     values: Slowness,
-    /// Beside the machine for which the aims are, which the aims of the group tell.
+    /// Compared with the machine for which the aims are, which the aims of the group tell.
     aims: Slowness,
 }
 

@@ -565,7 +565,7 @@ fn a_hand_over_counts_its_steps_and_succeeds_if_all_are_done_and_none_waits() {
     assert_eq!((counts.done, counts.failed, counts.skipped), (2, 3, 4));
     assert!(handed(&[done.clone(), done.clone()], 0).is_success());
     assert!(handed(&[], 0).is_success());
-    assert!(!handed(&[done.clone()], 1).is_success());
+    assert!(!handed(std::slice::from_ref(&done), 1).is_success());
     assert!(!handed(&[done.clone(), failed], 0).is_success());
     assert!(!handed(&[done, skipped], 0).is_success());
 }
