@@ -11,7 +11,7 @@
 //! | serving mode | [`DataPath::keeps`](crate::DataPath::keeps): the names that it has too | what a retiring mode does not remove |
 //! | retiring mode | [`Retire::has`]: the names that it may have | what other retiring modes do not remove meanwhile |
 //! | retiring mode | [`Retire::interim`]: rules that a chain needs meanwhile | the serving mode, if it writes this chain ([`DataPath::set_interim`](crate::DataPath::set_interim)) |
-//! | retiring mode | [`Retire::has_virtual_ips`]: whether addresses of Services may be addresses of the node | the serving mode, which serves no node ports at them ([`DataPath::set_virtual_ips`](crate::DataPath::set_virtual_ips)) |
+//! | retiring mode | [`Retire::has_virtual_ips`]: whether addresses of Services may be addresses of the node | the serving mode, which should serve no node ports at them ([`DataPath::set_virtual_ips`](crate::DataPath::set_virtual_ips)) |
 //!
 //! # A sync
 //!

@@ -32,7 +32,7 @@ pub struct Synced<K, O, P, E> {
     /// it is never partial itself. Until it ended, the node is not ready.
     pub is_partial: bool,
     /// Whether the next sync, which is due now, writes chains without rules that a retiring mode needed until now, or serves node ports at
-    /// all addresses of the node again.
+    /// other addresses of the node.
     pub is_continued: bool,
     /// What was removed of what retiring modes left. See [`handover`](crate::handover).
     pub handover: Handed,

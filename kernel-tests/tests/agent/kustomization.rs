@@ -100,7 +100,13 @@ fn the_components_fit_the_daemonset_and_the_agent_accepts_their_arguments() {
     let capabilities = "/spec/template/spec/containers/0/securityContext/capabilities/add";
     let configuration = |manifest: &Value, pointer: &str| -> Value {
         let mut arguments = arguments(manifest, pointer, &files.0);
+        let length = arguments.len();
         arguments.retain(|argument| argument != "--init-only");
+        assert_eq!(
+            length - arguments.len(),
+            usize::from(pointer == of_init),
+            "{pointer}"
+        );
         let output = programs::agent().args(arguments).arg("--print-config").output();
         let output = output.unwrap();
         assert!(output.status.success(), "{}", text(&output));
