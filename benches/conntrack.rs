@@ -11,6 +11,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use kernlink_benches::figure;
+use kernlink_benches::runs::{middle, ratio};
 use kernlink_conntrack::{
     Client, Conntrack, Filter, Flow, FlowKey, FlushScope, KernelFiltering, NewFlow, Operation, Protocol,
     StaleFilter, Tuple,
@@ -373,12 +374,7 @@ impl<const N: usize> Rounds<N> {
         let ratios = self
             .counted()
             .iter()
-            .map(|round| round[dividend].as_secs_f64() / round[divisor].as_secs_f64());
+            .map(|round| ratio(round[dividend], round[divisor]));
         middle(ratios.collect())
     }
-}
-
-fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

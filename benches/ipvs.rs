@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::figure;
+use kernlink_benches::runs::{median, ratio};
 use kernlink_ipvs::{
     Client, Consistency, Ipvs, Operation, RealServer, RealServerKey, Scheduler, VirtualServer,
     VirtualServerKey,
@@ -236,15 +237,6 @@ fn by_ipvsadm(operations: &[Operation]) -> Result<Duration> {
     std::fs::remove_file(&path)?;
     check(status.success(), "ipvsadm -R failed")?;
     Ok(time)
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn ratio(one: Duration, other: Duration) -> f64 {
-    one.as_secs_f64() / other.as_secs_f64()
 }
 
 fn check(condition: bool, problem: &str) -> Result<()> {

@@ -41,14 +41,17 @@ pub fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
 }
 
-/// The median of how much longer the one time of a round is than the other, which the same load of the machine affected. 0 without rounds.
+/// The median of how much longer the one time of a round is than the other, which the same load of the machine affected. Not a number without
+/// rounds.
 #[must_use]
 pub fn median_ratio(ones: &[Duration], others: &[Duration]) -> f64 {
-    let mut ratios: Vec<f64> = ones
-        .iter()
-        .zip(others)
-        .map(|(one, other)| ratio(*one, *other))
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios.get(ratios.len() / 2).copied().unwrap_or_default()
+    let rounds = ones.iter().zip(others);
+    middle(rounds.map(|(one, other)| ratio(*one, *other)).collect())
+}
+
+/// The median of values. Not a number, which is no figure, without values.
+#[must_use]
+pub fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

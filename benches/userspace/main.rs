@@ -17,6 +17,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use kernlink_benches::figure;
+use kernlink_benches::runs::middle;
 use kernlink_kernel_tests::tools::set_sysctl;
 use kernlink_kernel_tests::traffic::Network;
 
@@ -82,11 +83,6 @@ fn print_load() -> Outcome<()> {
     Ok(())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
-}
-
 /// The measurements of one way, by round.
 struct Samples {
     name: &'static str,
@@ -147,8 +143,8 @@ fn measure(
     }
     for samples in &all {
         let name = |of: &str| format!("userspace.{}{of}_{}", work.name, samples.name);
-        let scale = |values: &[f64]| median(values.to_vec()) * work.per_second;
-        figure(&name(""), median(samples.rates.clone()), work.unit)?;
+        let scale = |values: &[f64]| middle(values.to_vec()) * work.per_second;
+        figure(&name(""), middle(samples.rates.clone()), work.unit)?;
         if samples.has_process {
             figure(&name("_processor"), scale(&samples.costs), work.cost_unit)?;
         }
@@ -171,7 +167,7 @@ fn compare(work: &str, all: &[Samples], one: &str, other: &str) -> Outcome<()> {
     } else {
         format!("userspace.{work}_{one}_over_{other}")
     };
-    figure(&name, median(ratios.collect()), "ratio")?;
+    figure(&name, middle(ratios.collect()), "ratio")?;
     Ok(())
 }
 
