@@ -42,14 +42,17 @@ fn connect() -> io::Result<()> {
         let server = scope.spawn(|| {
             (0..CONNECTIONS).try_for_each(|_| {
                 let (mut stream, _) = listener.accept()?;
-                exchange(&mut stream, Side::Server)
+                let mut byte = [0];
+                stream.read_exact(&mut byte)?;
+                stream.write_all(&byte)
             })
         });
         let client = (0..CONNECTIONS).try_for_each(|_| {
             let mut stream = TcpStream::connect(address)?;
             // The server may have failed.
             stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-            exchange(&mut stream, Side::Client)
+            stream.write_all(&[0])?;
+            stream.read_exact(&mut [0])
         });
         if client.is_err() {
             // The server may wait for a connection: without a byte in it, the server fails.
@@ -58,22 +61,4 @@ fn connect() -> io::Result<()> {
         let server = server.join();
         client.and(server.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Client,
-    Server,
-}
-
-fn exchange(stream: &mut TcpStream, side: Side) -> io::Result<()> {
-    let mut byte = [0];
-    if side == Side::Client {
-        stream.write_all(&byte)?;
-    }
-    stream.read_exact(&mut byte)?;
-    if side == Side::Server {
-        stream.write_all(&byte)?;
-    }
-    Ok(())
 }
