@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{
     e2e::{KUBE_PROXY_VARIABLE, given},
-    figures::{DOCUMENT, Documented, Figure, Machine},
+    figures::{DOCUMENT, Documented, Figure, MACHINE, Machine},
     host, programs,
     provision::{self, inherited},
     step::{self, Records, Step, pass_through},
@@ -21,8 +21,6 @@ use crate::{
 const GROUP_VARIABLE: &str = "KERNLINK_BENCH_GROUP";
 /// For one program: nftables mode with kube-proxy takes about half an hour.
 const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
-/// The benchmark of work that has nothing to do with this project. With `--check` it runs before each other benchmark of the host.
-const MACHINE: &str = "machine";
 
 /// One entry of `[package.metadata.benches]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -56,6 +54,7 @@ pub(crate) fn run(
         .collect();
     ensure!(!chosen.is_empty(), "{}", nothing_chosen(&entries, group));
     if check {
+        // The benchmark has the name of its group.
         chosen.extend(entries.get_key_value(MACHINE));
     }
     let mut arguments: Vec<_> = ["bench", "--package", BENCHES, "--no-run"]
@@ -88,51 +87,39 @@ pub(crate) fn run(
         .partition(|executable| chosen.get(&executable.target).is_some_and(|entry| entry.vm));
     let folder = workspace.target().join("xtask/bench");
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    // How slow the machine is at the moment.
-    let measure_machine = || -> Result<Machine> {
+    // How slow the machine is at the moment. `None` if its benchmark failed: figures that need hours are compared all the same.
+    let machine = || -> Result<Option<Machine>> {
         let (Some(executable), Some(documented)) = (of_machine.first(), &documented) else {
-            return Ok(Machine::default());
+            return Ok(Some(Machine::default()));
         };
         let records = Records::new(&folder, executables.len());
         step::run(&here_step(executable, None, &path), &records, |_, _| ())?;
-        let machine = documented.machine(&figures(&records.read_output(), &[MACHINE.to_owned()], None)?)?;
+        let Some(figures) = evaluate(executable, &records, &chosen, None)? else {
+            return Ok(None);
+        };
+        let machine = documented.machine(&figures)?;
         println!("== this machine: {machine} ==");
-        Ok(machine)
+        Ok(Some(machine))
     };
-    // Figures that need hours are compared also if this fails.
-    let machine = || {
-        measure_machine()
-            .inspect_err(|error| eprintln!("xtask: benchmark {MACHINE}: {error:#}"))
-            .ok()
-    };
-    let mut good = true;
-    let mut measured = Vec::new();
-    if !here.is_empty() {
-        for (position, executable) in here.into_iter().enumerate() {
-            let machine = machine();
-            good &= machine.is_some();
-            let machine = machine.unwrap_or_default();
-            let records = Records::new(&folder, position);
-            let mut step = here_step(executable, group, &path);
-            if let Some(kube_proxy) = &kube_proxy {
-                let value = kube_proxy.to_string_lossy().into_owned();
-                step.environment.insert(KUBE_PROXY_VARIABLE.to_owned(), value);
-            }
-            // The loopback device of such a namespace is down.
-            if provision::is_root() && executable.target != MACHINE {
-                step = host::in_private_namespace(&step);
-            }
-            step::run(&step, &records, pass_through)?;
-            let figures = evaluate(executable, &records, &chosen, group)?;
-            good &= figures.is_some();
-            measured.extend(figures.into_iter().flatten().map(|figure| (figure, machine)));
+    let mut all = Measured::default();
+    for (position, executable) in here.into_iter().enumerate() {
+        let machine = machine()?;
+        let records = Records::new(&folder, position);
+        let mut step = here_step(executable, group, &path);
+        if let Some(kube_proxy) = &kube_proxy {
+            let value = kube_proxy.to_string_lossy().into_owned();
+            step.environment.insert(KUBE_PROXY_VARIABLE.to_owned(), value);
         }
+        // The loopback device of such a namespace is down.
+        if provision::is_root() && executable.target != MACHINE {
+            step = host::in_private_namespace(&step);
+        }
+        step::run(&step, &records, pass_through)?;
+        all.add(machine, evaluate(executable, &records, &chosen, group)?);
     }
     if !in_vm.is_empty() {
         let vm = Vm::prepare(workspace, options)?;
-        let machine = machine();
-        good &= machine.is_some();
-        let machine = machine.unwrap_or_default();
+        let machine = machine()?;
         let steps = in_vm
             .iter()
             .map(|executable| memory_step(executable, group, &path))
@@ -140,24 +127,45 @@ pub(crate) fn run(
         let run = vm.run(workspace, steps)?;
         if let Some(problem) = &run.problem {
             eprintln!("xtask: {problem}");
-            good = false;
+            all.has_failed = true;
         }
         for (position, executable) in in_vm.into_iter().enumerate() {
-            let figures = evaluate(executable, &run.records(position), &chosen, group)?;
-            good &= figures.is_some();
-            measured.extend(figures.into_iter().flatten().map(|figure| (figure, machine)));
+            all.add(
+                machine,
+                evaluate(executable, &run.records(position), &chosen, group)?,
+            );
         }
     }
+    let Measured { figures, has_failed } = all;
+    let mut good = !has_failed;
     if let Some(documented) = documented {
-        let findings = documented.compare(&measured, group);
+        let findings = documented.compare(&figures, group);
         println!("{documented}");
         for finding in &findings {
             println!("  {finding}");
         }
-        println!("{} figures measured, {} findings", measured.len(), findings.len());
+        println!("{} figures measured, {} findings", figures.len(), findings.len());
         good &= findings.is_empty();
     }
     Ok(good)
+}
+
+/// What the benchmarks printed.
+#[derive(Debug, Default)]
+struct Measured {
+    /// Each figure with the machine at that time.
+    figures: Vec<(Figure, Machine)>,
+    has_failed: bool,
+}
+
+impl Measured {
+    /// Adds the figures of a benchmark. `None` is what failed.
+    fn add(&mut self, machine: Option<Machine>, figures: Option<Vec<Figure>>) {
+        self.has_failed |= machine.is_none() || figures.is_none();
+        let machine = machine.unwrap_or_default();
+        let figures = figures.into_iter().flatten();
+        self.figures.extend(figures.map(|figure| (figure, machine)));
+    }
 }
 
 fn documented(workspace: &Workspace) -> Result<Documented> {

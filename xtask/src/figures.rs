@@ -35,7 +35,7 @@ fn group(name: &str) -> &str {
 }
 
 /// The group of the figures that have nothing to do with this project: they tell how fast the machine is.
-const MACHINE: &str = "machine";
+pub(crate) const MACHINE: &str = "machine";
 
 /// How slow the machine is, by figures of the group `machine`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
