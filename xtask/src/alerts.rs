@@ -9,9 +9,8 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::{promql::Expression, workspace::Workspace};
+use crate::{metrics::PAGE as METRICS, promql::Expression, workspace::Workspace};
 
-const METRICS: &str = "docs/metrics.md";
 const PARAGRAPHS: &str = "docs/troubleshooting.md";
 const RULES: &str = "dist/prometheus/kernlink.rules.yaml";
 const TESTS: &str = "dist/prometheus/kernlink.rules.test.yaml";

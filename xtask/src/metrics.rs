@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::{Workspace, files};
 
-const PAGE: &str = "docs/metrics.md";
+/// The page with all metrics.
+pub(crate) const PAGE: &str = "docs/metrics.md";
 /// What the names of metrics begin with.
 const PREFIXES: [&str; 5] = [
     "kernlink_",
