@@ -46,26 +46,11 @@ impl Requests {
         content_type: &str,
         body: &str,
     ) -> Result<String, String> {
-        let mut curl = programs::from_variable("KERNLINK_CURL")
-            .args([
-                "--silent",
-                "--show-error",
-                "--max-time",
-                "30",
-                "--write-out",
-                "%{http_code}",
-                "--data-binary",
-                "@-",
-            ])
-            .args([
-                "--request",
-                method,
-                "--header",
-                &format!("Authorization: Bearer {ADMIN}"),
-            ])
-            .args(["--header", &format!("Content-Type: {content_type}"), "--cacert"])
-            .arg(self.certificate())
-            .arg(format!("{}{path}", self.server))
+        let mut curl = self
+            .curl(path)
+            .args(["--max-time", "30", "--write-out", "%{http_code}"])
+            .args(["--data-binary", "@-", "--request", method])
+            .args(["--header", &format!("Content-Type: {content_type}")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -81,15 +66,24 @@ impl Requests {
         }
     }
 
+    /// A command for a request of the administrator, which prints the body of the answer.
+    fn curl(&self, path: &str) -> Command {
+        let mut command = programs::from_variable("KERNLINK_CURL");
+        command
+            .args(["--silent", "--show-error"])
+            .args(["--header", &format!("Authorization: Bearer {ADMIN}"), "--cacert"])
+            .arg(self.certificate())
+            .arg(format!("{}{path}", self.server));
+        command
+    }
+
     /// The body of the answer to `GET path` in a format. That of a watch is complete when the server ends it.
     pub(crate) fn read(&self, path: &str, accepted: &str) -> Vec<u8> {
         wait::until(|| {
-            let output = programs::from_variable("KERNLINK_CURL")
-                .args(["--silent", "--show-error", "--fail", "--max-time", "60"])
-                .args(["--header", &format!("Authorization: Bearer {ADMIN}")])
-                .args(["--header", &format!("Accept: {accepted}"), "--cacert"])
-                .arg(self.certificate())
-                .arg(format!("{}{path}", self.server))
+            let output = self
+                .curl(path)
+                .args(["--fail", "--max-time", "60"])
+                .args(["--header", &format!("Accept: {accepted}")])
                 .output()
                 .unwrap();
             if output.status.success() {
