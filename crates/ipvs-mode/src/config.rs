@@ -1,6 +1,5 @@
 //! The configuration of IPVS mode.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -101,17 +100,11 @@ impl Config {
     /// # Errors
     /// Everything that is invalid.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let mut problems = Vec::new();
+        let mut problems = self.services.problems();
         if let Err(error) = LinkName::new(&self.dummy_link) {
             problems.push((
                 "dummy_link",
                 format!("invalid name {:?}: {error}", self.dummy_link),
-            ));
-        }
-        if self.services.families.is_empty() {
-            problems.push((
-                "services.families",
-                "no address family; valid: IPv4, IPv6 or both".to_owned(),
             ));
         }
         if let Some(timeout) = self.services.defaults.drain_timeout
@@ -130,9 +123,6 @@ impl Config {
                 ));
             }
         }
-        if let Err(problem) = self.services.annotations.validate() {
-            problems.push(("services.annotations.names", problem));
-        }
         let limit = u64::from(Timeouts::MAX_SECONDS);
         for (field, timeout) in [
             ("ipvs_timeouts.tcp", self.ipvs_timeouts.tcp),
@@ -145,13 +135,6 @@ impl Config {
                     format!("{} seconds is too long; valid: 0 to {limit}", timeout.as_secs()),
                 ));
             }
-        }
-        let mapped = |address: &IpAddr| address.to_canonical() != *address;
-        if let Some(address) = self.services.node_ips.iter().find(|address| mapped(address)) {
-            problems.push((
-                "services.node_ips",
-                format!("{address} is an IPv4-mapped address; use the IPv4 address"),
-            ));
         }
         if problems.is_empty() {
             Ok(())

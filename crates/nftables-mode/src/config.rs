@@ -1,6 +1,5 @@
 //! The configuration of nftables mode.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -90,23 +89,7 @@ impl Config {
     /// # Errors
     /// Everything that is invalid.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let mut problems = Vec::new();
-        if self.services.families.is_empty() {
-            problems.push((
-                "services.families",
-                "no address family; valid: IPv4, IPv6 or both".to_owned(),
-            ));
-        }
-        if let Err(problem) = self.services.annotations.validate() {
-            problems.push(("services.annotations.names", problem));
-        }
-        let mapped = |address: &&IpAddr| address.to_canonical() != **address;
-        if let Some(address) = self.services.node_ips.iter().find(mapped) {
-            problems.push((
-                "services.node_ips",
-                format!("{address} is an IPv4-mapped address; use the IPv4 address"),
-            ));
-        }
+        let mut problems = self.services.problems();
         if let Some(net) = self
             .service_cidrs
             .iter()

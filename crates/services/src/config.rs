@@ -57,6 +57,30 @@ impl Config {
             node_port_addresses: NodePortAddresses::All,
         }
     }
+
+    /// What is invalid in these fields for every proxy: for each problem the field, named as in the field `services` of a proxy's
+    /// configuration, and what is wrong with it. Empty: nothing.
+    #[must_use]
+    pub fn problems(&self) -> Vec<(&'static str, String)> {
+        let mut problems = Vec::new();
+        if self.families.is_empty() {
+            problems.push((
+                "services.families",
+                "no address family; valid: IPv4, IPv6 or both".to_owned(),
+            ));
+        }
+        if let Err(problem) = self.annotations.validate() {
+            problems.push(("services.annotations.names", problem));
+        }
+        let mapped = |address: &&IpAddr| address.to_canonical() != **address;
+        if let Some(address) = self.node_ips.iter().find(mapped) {
+            problems.push((
+                "services.node_ips",
+                format!("{address} is an IPv4-mapped address; use the IPv4 address"),
+            ));
+        }
+        problems
+    }
 }
 
 /// The addresses of this node that accept node ports. Loopback addresses do not accept them.

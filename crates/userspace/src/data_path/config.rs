@@ -55,16 +55,7 @@ impl Config {
     /// # Errors
     /// Everything that is invalid.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let mut problems = Vec::new();
-        if self.services.families.is_empty() {
-            problems.push((
-                "services.families",
-                "no address family; valid: IPv4, IPv6 or both".to_owned(),
-            ));
-        }
-        if let Err(problem) = self.services.annotations.validate() {
-            problems.push(("services.annotations.names", problem));
-        }
+        let mut problems = self.services.problems();
         if let Some(address) = self.services.bind_address.filter(IpAddr::is_loopback) {
             let problem =
                 format!("{address} is a loopback address; valid: another address of this node, or none");
