@@ -31,6 +31,21 @@ impl Cluster {
 
     /// With further arguments of the API server, which replace others until it is started again.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
+        let this = Self::start_empty(arguments);
+        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/kubernetes/rbac.yaml");
+        for document in fs::read_to_string(rbac).unwrap().split("---\n") {
+            this.requests
+                .send("POST", &collection_of(document), "application/yaml", document);
+        }
+        this
+    }
+
+    /// Without the objects of the agent, for those who create them.
+    pub(crate) fn start_without_objects() -> Self {
+        Self::start_empty(&[])
+    }
+
+    fn start_empty(arguments: &[&str]) -> Self {
         let folder = Manifests::new();
         let tokens = format!(
             "{ADMIN},admin,1,system:masters\n{AGENT},system:serviceaccount:kube-system:kernlink-agent,2,system:serviceaccounts\n"
@@ -46,21 +61,25 @@ impl Cluster {
             api_server,
         };
         this.wait();
-        let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/kubernetes/rbac.yaml");
-        for document in fs::read_to_string(rbac).unwrap().split("---\n") {
-            this.requests
-                .send("POST", &collection_of(document), "application/yaml", document);
-        }
         this
     }
 
     /// A kubeconfig file with the token of the agent.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        let path = self.folder.0.join("kubeconfig");
+        self.write_kubeconfig("kubeconfig", &format!("https://{}", link::ADDRESS), AGENT)
+    }
+
+    /// A kubeconfig file of an administrator, for programs in the namespace of the server.
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.write_kubeconfig("admin-kubeconfig", SERVER, ADMIN)
+    }
+
+    fn write_kubeconfig(&self, name: &str, server: &str, token: &str) -> PathBuf {
+        let path = self.folder.0.join(name);
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": format!("https://{}", link::ADDRESS), "certificate-authority": "certs/apiserver.crt"}}],
-            "users": [{"name": "u", "user": {"token": AGENT}}],
+            "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority": "certs/apiserver.crt"}}],
+            "users": [{"name": "u", "user": {"token": token}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         });
         fs::write(&path, text.to_string()).unwrap();

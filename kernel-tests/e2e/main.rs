@@ -11,9 +11,13 @@ mod api_objects;
 mod cluster;
 mod connection;
 mod desired;
+#[path = "../tests/agent/dist.rs"]
+#[expect(dead_code, reason = "the other functions are for tests of the kustomization")]
+mod dist;
 mod encodings;
 mod figures;
 mod handover;
+mod helm;
 mod link;
 mod mode;
 mod random_objects;

@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
@@ -10,14 +9,22 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    alerts, circles, conformance, import_order, imports, layers, links, metrics, public_api,
-    retry::retry,
-    shape, snippets, words,
-    workspace::{Workspace, output, succeed},
+    alerts, circles, conformance, import_order, imports, layers, links, metrics, public_api, shape, site,
+    snippets,
+    tools::Tool,
+    words,
+    workspace::{Workspace, succeed},
 };
 
 /// Pinned, because its rules decide whether a commit passes. Newer versions may require a newer compiler.
-const CARGO_DENY: &str = "0.20.2";
+const CARGO_DENY: Tool = Tool {
+    name: "cargo-deny",
+    version: "0.20.2",
+    asked: &["--version"],
+    options: &["--no-default-features"],
+    // It runs for one second only.
+    is_optimised: false,
+};
 
 /// Runs all checks: dependencies between crates, imports, language, shape, documents, format, lints, documentation, each
 /// published crate alone, public API, licences and duplicate versions.
@@ -37,6 +44,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("example programs in documents", || snippets::check(workspace));
     checks.one("conformance list", || conformance::check(workspace));
     checks.one("links of documents", || links::check(workspace));
+    checks.one("pages of the site", || site::check(workspace));
     checks.one("metrics in documents", || metrics::check(workspace));
     checks.one("metrics of alerts and the dashboard", || alerts::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
@@ -71,7 +79,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     }
     checks.one("public API", || public_api::check(workspace));
     checks.one("cargo deny", || {
-        let mut deny = Command::new(cargo_deny(workspace)?);
+        let mut deny = Command::new(CARGO_DENY.program(workspace)?);
         deny.current_dir(workspace.root())
             .args(["--workspace", "--all-features", "check"]);
         succeed(deny.args(["licenses", "bans", "sources"]))
@@ -138,39 +146,6 @@ impl fmt::Display for Checks {
         }
         Ok(())
     }
-}
-
-/// The path of cargo-deny below the target folder. Builds it if it is missing, without optimisation, because it runs for one
-/// second only.
-fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
-    let folder = workspace.target().join("tools");
-    let program = folder.join("bin/cargo-deny");
-    let version = |program: &PathBuf| output(Command::new(program).arg("--version"));
-    if version(&program).is_ok_and(|version| version.contains(CARGO_DENY)) {
-        return Ok(program);
-    }
-    eprintln!("xtask: building cargo-deny {CARGO_DENY} in {}", folder.display());
-    let install = [
-        "install",
-        "--quiet",
-        "--locked",
-        "--no-default-features",
-        "--version",
-        CARGO_DENY,
-    ];
-    retry("building cargo-deny", || {
-        succeed(
-            workspace
-                .cargo()
-                .args(install)
-                .args(["cargo-deny", "--root"])
-                .arg(&folder)
-                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
-                .env("CARGO_PROFILE_RELEASE_LTO", "off")
-                .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-        )
-    })?;
-    Ok(program)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `cargo xtask e2e`: the agent with a real kube-apiserver and etcd, on this machine and in the VM. It is not part of CI.
 
 use std::{
+    collections::BTreeMap,
     fs,
     num::NonZeroU32,
     path::{Path, PathBuf},
@@ -84,8 +85,32 @@ pub(crate) struct Options {
     pub(crate) services: Option<NonZeroU32>,
 }
 
-/// Runs the tests in `kernel-tests/e2e`, or those with kube-proxy there. False if one failed.
-pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Options) -> Result<bool> {
+/// The test binary, with what it needs.
+struct Prepared {
+    test: Executable,
+    environment: BTreeMap<String, String>,
+}
+
+impl Prepared {
+    fn step(&self, name: &str, arguments: &[&str]) -> Step {
+        Step {
+            name: name.to_owned(),
+            program: self.test.path.clone(),
+            arguments: [&["--nocapture"], arguments]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            folder: self.test.folder.clone(),
+            environment: self.environment.clone(),
+            time_limit: TIME_LIMIT,
+            show: true,
+        }
+    }
+}
+
+/// Builds the programs and the tests, with these variables in addition.
+fn prepare(workspace: &Workspace, options: &Options, variables: &[(&str, &Path)]) -> Result<Prepared> {
     ensure!(
         provision::is_root(),
         "e2e needs root, because it creates and configures network namespaces"
@@ -113,6 +138,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
     if let Some(services) = options.services {
         add(SERVICES_VARIABLE, Path::new(&services.to_string()));
     }
+    for (variable, value) in variables {
+        add(variable, value);
+    }
     let mut build = vec!["build", "--package", "kernlink-agent", "--bins"];
     if let Some(path) = &options.kube_proxy {
         add(KUBE_PROXY_VARIABLE, &given("--kube-proxy", path)?);
@@ -120,8 +148,6 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
     }
     let agent = built(workspace, &build, "kernlink-agent")?;
     add(AGENT_VARIABLE, &agent.path);
-    let example = "desired_state";
-    workspace.build(&["build", "--package", "kernlink-examples", "--example", example])?;
     let arguments = [
         "test",
         "--package",
@@ -131,20 +157,29 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
         "e2e",
         "--no-run",
     ];
-    let test = built(workspace, &arguments, "e2e")?;
-    let step = |name: &str, arguments: &[&str]| Step {
-        name: name.to_owned(),
-        program: test.path.clone(),
-        arguments: [&["--nocapture"], arguments]
-            .concat()
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
-        folder: test.folder.clone(),
-        environment: environment.clone(),
-        time_limit: TIME_LIMIT,
-        show: true,
-    };
+    Ok(Prepared {
+        test: built(workspace, &arguments, "e2e")?,
+        environment,
+    })
+}
+
+/// Runs the tests of one module, which no other command runs, with these variables in addition. False if one failed.
+pub(crate) fn run_module(
+    workspace: &Workspace,
+    options: &Options,
+    module: &str,
+    variables: &[(&str, &Path)],
+) -> Result<bool> {
+    let prepared = prepare(workspace, options, variables)?;
+    run_here(workspace, &[prepared.step(module, &["--ignored", module])])
+}
+
+/// Runs the tests in `kernel-tests/e2e`, or those with kube-proxy there. False if one failed.
+pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Options) -> Result<bool> {
+    let prepared = prepare(workspace, options, &[])?;
+    let example = "desired_state";
+    workspace.build(&["build", "--package", "kernlink-examples", "--example", example])?;
+    let step = |name: &str, arguments: &[&str]| prepared.step(name, arguments);
     let of_mode = |step: Step, mode: Mode| {
         let mut step = step;
         let name = mode.name().to_owned();

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     num::NonZeroU64,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -12,12 +12,18 @@ use anyhow::{Context, Result, bail};
 use cargo_metadata::{MetadataCommand, TargetKind};
 
 use crate::{
-    retry::retry,
     step::{Group, succeed_in_group},
-    workspace::{Workspace, output},
+    tools::Tool,
+    workspace::Workspace,
 };
 
-const CARGO_FUZZ: &str = "0.13.2";
+const CARGO_FUZZ: Tool = Tool {
+    name: "cargo-fuzz",
+    version: "0.13.2",
+    asked: &["fuzz", "--version"],
+    options: &[],
+    is_optimised: true,
+};
 const MINUTE: Duration = Duration::from_secs(60);
 /// The number of lines of its output that are shown of a target that failed.
 const LINES: usize = 40;
@@ -40,7 +46,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     if targets.is_empty() {
         bail!("fuzz: no target has `{part}` in its name");
     }
-    let cargo_fuzz = cargo_fuzz(workspace)?;
+    let cargo_fuzz = CARGO_FUZZ.program(workspace)?;
     let command = |verb: &str| {
         let mut command = Command::new(&cargo_fuzz);
         // cargo-fuzz passes options that a stable compiler takes with this variable only.
@@ -112,23 +118,6 @@ fn targets(folder: &Path) -> Result<Vec<String>> {
 fn runs(output: &str) -> Option<u64> {
     let line = output.lines().rev().find_map(|line| line.strip_prefix("Done "))?;
     line.split_once(" runs in ")?.0.parse().ok()
-}
-
-/// The path of cargo-fuzz below the target folder. Builds it if it is missing.
-fn cargo_fuzz(workspace: &Workspace) -> Result<PathBuf> {
-    let folder = workspace.target().join("tools");
-    let program = folder.join("bin/cargo-fuzz");
-    let version = output(Command::new(&program).args(["fuzz", "--version"]));
-    if version.is_ok_and(|version| version.contains(CARGO_FUZZ)) {
-        return Ok(program);
-    }
-    eprintln!("xtask: building cargo-fuzz {CARGO_FUZZ} in {}", folder.display());
-    let install = ["install", "--quiet", "--locked", "--version", CARGO_FUZZ];
-    retry("building cargo-fuzz", || {
-        let mut command = workspace.cargo();
-        succeed_in_group(command.args(install).args(["cargo-fuzz", "--root"]).arg(&folder))
-    })?;
-    Ok(program)
 }
 
 #[cfg(test)]

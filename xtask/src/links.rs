@@ -36,7 +36,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
 
 /// The targets of the relative links of a text, with the number of the line. Code is left out. `[name]` alone is a link of rustdoc, which
 /// checks it.
-fn targets(text: &str) -> Vec<(usize, String)> {
+pub(crate) fn targets(text: &str) -> Vec<(usize, String)> {
     let mut targets = Vec::new();
     let mut is_code = false;
     for (number, line) in (1..).zip(text.lines()) {

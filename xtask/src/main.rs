@@ -10,6 +10,7 @@ mod e2e;
 mod figures;
 mod fuzz;
 mod guest;
+mod helm;
 mod host;
 mod image;
 mod import_order;
@@ -30,11 +31,14 @@ mod public_api;
 mod report;
 mod retry;
 mod shape;
+mod site;
 mod snippets;
 mod step;
 mod test;
 mod threads;
+mod tools;
 mod upstream_e2e;
+mod verify;
 mod vm;
 mod words;
 mod workspace;
@@ -87,6 +91,9 @@ usage: cargo xtask VERB
                             --nft: with this program (default: the installed one)
   nft-vectors FOLDER        read and write the messages that the tests of google/nftables (FOLDER: its sources) expect
                             as bytes with kernlink-nftables, and print counts and differences
+  site                      write the documents as a site with search to target/site/html
+  verify [PART]             run what CI does not run, because it is slow or needs much, or the parts with PART in their names;
+                            with the options of `e2e`; as root
   fuzz [--seconds N] [PART] run all fuzz targets, or those with PART in their names, for N seconds each (default: 60)
 ";
 
@@ -144,6 +151,11 @@ enum Verb {
         folder: PathBuf,
     },
     Fuzz(fuzz::Options),
+    Site,
+    Verify {
+        part: Option<String>,
+        end_to_end: e2e::Options,
+    },
     UpstreamE2e(Box<upstream_e2e::Options>),
     /// Internal: started by [`upstream_e2e`] in the namespaces of a cluster.
     UpstreamCluster {
@@ -221,6 +233,14 @@ fn run() -> Result<ExitCode> {
         Verb::NftSuite(options) => nft_suite::run(&workspace, &options)?,
         Verb::NftVectors { folder } => nft_vectors::run(&workspace, &folder)?,
         Verb::Fuzz(options) => fuzz::run(&workspace, &options)?,
+        Verb::Site => {
+            println!("{}", site::build(&workspace)?.display());
+            true
+        }
+        Verb::Verify { part, end_to_end } => {
+            let vm = options.clone();
+            verify::run(&workspace, part.as_deref(), &verify::Options { end_to_end, vm })?
+        }
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
         Verb::UpstreamE2e(options) => upstream_e2e::run(&workspace, &options)?,
         Verb::Help | Verb::Guest { .. } | Verb::UpstreamCluster { .. } | Verb::UpstreamNode { .. } => true,
@@ -289,6 +309,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         Some("fix") => Verb::Fix,
         Some("public-api") => Verb::PublicApi,
         Some("shape") => Verb::Shape,
+        Some("site") => Verb::Site,
         Some("test") if tiers.is_empty() => Verb::Test {
             tiers: Tier::ALL.to_vec(),
         },
@@ -320,6 +341,10 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             part: words.next(),
             seconds: seconds.take(),
         }),
+        Some("verify") => Verb::Verify {
+            part: words.next(),
+            end_to_end: std::mem::take(&mut end_to_end),
+        },
         Some("bench") => Verb::Bench {
             group: words.next(),
             check: std::mem::take(&mut image.check),
@@ -358,7 +383,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     ensure!(tiers.is_empty(), "--tier is an option of `test` only");
     ensure!(
         end_to_end == e2e::Options::default(),
-        "--kube-apiserver and --services are options of `e2e` only, --kube-proxy of `e2e` and `bench`, --mode of `e2e` and `demo`"
+        "--kube-apiserver and --services are options of `e2e` and `verify` only, --kube-proxy of `e2e`, `verify` and `bench`, --mode of `e2e`, `verify` and `demo`"
     );
     ensure!(
         image == image::Options::default(),
@@ -485,7 +510,7 @@ mod tests {
                 "e2e --mode ipvs --kube-proxy f",
                 "nftables and iptables are valid",
             ),
-            ("test --mode ipvs", "options of `e2e` only"),
+            ("test --mode ipvs", "options of `e2e` and `verify` only"),
             ("image", "image: missing folder"),
             ("nft-suite", "nft-suite: missing folder"),
             ("nft-vectors", "nft-vectors: missing folder"),

@@ -1,87 +1,22 @@
 //! The kustomization in `dist/kubernetes` has all manifests, and its components fit them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use kernlink_kernel_tests::programs;
 use serde_json::Value;
 
+use crate::dist::{arguments, array, components, daemonset, path, read};
 use crate::support::{Manifests, text};
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist/kubernetes")
-}
-
-fn yaml(text: &str) -> Value {
-    serde_saphyr::from_str(text).unwrap()
-}
-
-fn read(path: &str) -> Value {
-    yaml(&fs::read_to_string(folder().join(path)).unwrap())
-}
-
-fn array(value: &Value) -> Vec<Value> {
-    value.as_array().unwrap().clone()
-}
-
-/// The DaemonSet with these components, in order.
-fn daemonset(components: &[&str]) -> Value {
-    let mut manifest = read("daemonset.yaml");
-    for component in components {
-        let component = read(&format!("components/{component}/kustomization.yaml"));
-        assert_eq!(component["kind"], "Component");
-        for patch in array(&component["patches"]) {
-            for field in ["kind", "name"] {
-                let of_manifest = manifest.pointer(if field == "kind" {
-                    "/kind"
-                } else {
-                    "/metadata/name"
-                });
-                assert_eq!(patch["target"].get(field), of_manifest);
-            }
-            for operation in array(&yaml(patch["patch"].as_str().unwrap())) {
-                apply(&operation, &mut manifest);
-            }
-        }
-    }
-    manifest
-}
-
-/// An operation of a JSON patch. Panics if it does not fit.
-fn apply(operation: &Value, manifest: &mut Value) {
-    let (parent, name) = operation["path"].as_str().unwrap().rsplit_once('/').unwrap();
-    let target = manifest.pointer_mut(parent).unwrap();
-    match operation["op"].as_str().unwrap() {
-        "add" if name == "-" => target.as_array_mut().unwrap().push(operation["value"].clone()),
-        "remove" => {
-            let removed = target.as_object_mut().unwrap().remove(name);
-            assert!(removed.is_some(), "{operation}");
-        }
-        other => panic!("{other} is not used"),
-    }
-}
-
-/// The arguments of a container, with the files of this folder.
-fn arguments(manifest: &Value, pointer: &str, files: &Path) -> Vec<String> {
-    let arguments = array(manifest.pointer(pointer).unwrap());
-    let arguments = arguments.iter().map(|argument| argument.as_str().unwrap());
-    arguments
-        .map(|argument| {
-            let argument = argument.replace("/etc/kube-proxy", &files.display().to_string());
-            argument.replace("$(NODE_NAME)", "node-a")
-        })
-        .collect()
-}
 
 #[test]
 fn the_kustomization_names_every_manifest() {
-    let mut files: Vec<String> = fs::read_dir(folder())
+    let mut files: Vec<String> = fs::read_dir(path("kubernetes"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(".yaml") && name != "kustomization.yaml")
         .collect();
     files.sort();
-    let mut resources: Vec<String> = array(&read("kustomization.yaml")["resources"])
+    let mut resources: Vec<String> = array(&read("kubernetes/kustomization.yaml")["resources"])
         .iter()
         .map(|name| name.as_str().unwrap().to_owned())
         .collect();
@@ -113,37 +48,53 @@ fn the_components_fit_the_daemonset_and_the_agent_accepts_their_arguments() {
         serde_json::from_slice(&output.stdout).unwrap()
     };
     let mut tried = Vec::new();
-    for (components, mode, has_init, metrics) in [
-        (&[][..], "iptables", true, "127.0.0.1:10249"),
-        (&["nftables"], "nftables", true, "127.0.0.1:10249"),
-        (&["userspace"], "userspace", false, "127.0.0.1:10249"),
-        (&["metrics"], "iptables", true, "0.0.0.0:10249"),
+    let loopback = "127.0.0.1:10249";
+    let everywhere = "0.0.0.0:10256";
+    for (with, mode, has_init, metrics, healthz) in [
+        (&[][..], "iptables", true, loopback, everywhere),
+        (&["nftables"], "nftables", true, loopback, everywhere),
+        (&["userspace"], "userspace", false, loopback, everywhere),
+        (&["metrics"], "iptables", true, "0.0.0.0:10249", everywhere),
+        (
+            &["healthz-loopback"],
+            "iptables",
+            true,
+            loopback,
+            "127.0.0.1:10256",
+        ),
+        (&["without-healthz"], "iptables", true, loopback, "none"),
         (
             &["nftables", "metrics", "without-init-container"],
             "nftables",
             false,
             "0.0.0.0:10249",
+            everywhere,
         ),
     ] {
-        let manifest = daemonset(components);
+        let manifest = daemonset(with);
         let agent = configuration(&manifest, of_agent);
-        assert_eq!(agent["mode"], mode, "{components:?}");
-        assert_eq!(agent["metricsBindAddress"], metrics, "{components:?}");
-        assert_eq!(manifest.pointer(of_init).is_some(), has_init, "{components:?}");
+        assert_eq!(agent["mode"], mode, "{with:?}");
+        assert_eq!(agent["metricsBindAddress"], metrics, "{with:?}");
+        assert_eq!(agent["healthzBindAddress"], healthz, "{with:?}");
+        // The kubelet asks where the agent listens. Without a host it asks the address of the node.
+        for probe in ["readinessProbe", "livenessProbe"] {
+            let probe = manifest.pointer(&format!("/spec/template/spec/containers/0/{probe}/httpGet"));
+            let asked = probe.map(|get| {
+                let host = get.get("host").map_or("0.0.0.0", |host| host.as_str().unwrap());
+                format!("{host}:{}", get["port"])
+            });
+            assert_eq!(asked.as_deref().unwrap_or("none"), healthz, "{with:?}");
+        }
+        assert_eq!(manifest.pointer(of_init).is_some(), has_init, "{with:?}");
         // Both containers program the node in the same mode.
         if has_init {
-            assert_eq!(configuration(&manifest, of_init)["mode"], mode, "{components:?}");
+            assert_eq!(configuration(&manifest, of_init)["mode"], mode, "{with:?}");
         }
         let binds = array(manifest.pointer(capabilities).unwrap()).contains(&Value::from("NET_BIND_SERVICE"));
-        assert_eq!(binds, mode == "userspace", "{components:?}");
-        tried.extend(components.iter().map(|component| (*component).to_owned()));
+        assert_eq!(binds, mode == "userspace", "{with:?}");
+        tried.extend(with.iter().map(|component| (*component).to_owned()));
     }
-    let mut all: Vec<String> = fs::read_dir(folder().join("components"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    all.sort();
     tried.sort();
     tried.dedup();
-    assert_eq!(tried, all);
+    assert_eq!(tried, components());
 }

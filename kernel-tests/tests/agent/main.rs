@@ -9,8 +9,10 @@
 mod api_objects;
 mod api_server;
 mod certificates;
+mod chart;
 mod cluster;
 mod cluster_failures;
+mod dist;
 mod explain;
 mod hand_back;
 mod hanging_server;
