@@ -1,9 +1,9 @@
 //! The log: one line for each event, on standard error.
 
-use std::fmt;
 use std::io;
 use std::sync::OnceLock;
 
+use clap::ValueEnum;
 use tracing::Level;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -12,34 +12,13 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, fmt as lines};
 
 /// The format of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// A line of text.
+    /// A line of text
     #[default]
     Text,
-    /// A JSON object on one line.
+    /// A JSON object on one line
     Json,
-}
-
-impl Format {
-    /// The format with this name, as kube-proxy's `--logging-format`. `None` for another name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "text" => Some(Format::Text),
-            "json" => Some(Format::Json),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Format::Text => "text",
-            Format::Json => "json",
-        })
-    }
 }
 
 /// The level of kube-proxy's `--v`: 4 and more is debug output, 6 and more traces.
