@@ -11,6 +11,7 @@ mod api_server;
 mod certificates;
 mod cluster;
 mod cluster_failures;
+mod command_line;
 mod explain;
 mod hand_back;
 mod hanging_server;

@@ -29,7 +29,10 @@ impl ServiceManager {
                 received.lock().unwrap().push(message.trim_end().to_owned());
             }
         });
-        Self { socket: path, messages }
+        Self {
+            socket: path,
+            messages,
+        }
     }
 
     /// Waits until the last message is this one.
