@@ -25,6 +25,7 @@ mod kube_proxy_place;
 mod kubeadm;
 mod kustomization;
 mod load_balancer;
+mod log_level;
 mod mode_round_trip;
 mod object_fields;
 mod pages;

@@ -7,20 +7,25 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use hyper::Method;
 use kernlink_services::address::parse_address;
+use kernlink_services::duration::{GoDuration, parse_go_duration};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::client::{Client, Failed};
 use crate::exit::Exit;
 use crate::flags::{Action, Flags, Output, Run};
+use crate::log::Filter;
 use crate::print;
-use crate::query::documents::{Explanation, ServiceList, Status};
+use crate::query::documents::{Explanation, LogLevel, ServiceList, Status};
 use crate::query::explain::{NOT_SERVED, SERVED};
+use crate::query::log_level::MAX_TIME;
 use crate::version;
 
 /// The exit status if a frontend is not served.
@@ -129,6 +134,21 @@ pub(crate) enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// The level of the log, or a change of it
+    ///
+    /// Without a level it is printed. A change has an effect until the next one, a signal, or the end of the agent. Only root and the user of the agent
+    /// may change it. Exit status: 0 success; 1 the agent does not answer, or refuses; 2 invalid command line.
+    LogLevel {
+        /// off, error, warn, info, debug, trace; levels of modules, such as kernlink_agent::cluster=debug; several, separated by commas; configured:
+        /// that of --v
+        #[arg(value_name = "LEVEL|FILTER", value_parser = Filter::parse)]
+        filter: Option<Filter>,
+        /// Return to the configured level after this time, 1s to 24h, such as 10m
+        #[arg(long = "for", value_name = "DURATION", value_parser = change_time, requires = "filter")]
+        time: Option<Duration>,
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -164,6 +184,16 @@ fn service(text: &str) -> Result<String, String> {
 
 fn address(text: &str) -> Result<IpAddr, String> {
     parse_address(text).ok_or_else(|| "valid: an IP address".to_owned())
+}
+
+/// Whole seconds.
+fn change_time(text: &str) -> Result<Duration, String> {
+    match parse_go_duration(text) {
+        Some(GoDuration::NonNegative(time)) if time >= Duration::from_secs(1) && time <= MAX_TIME => {
+            Ok(Duration::from_secs(time.as_secs()))
+        }
+        _ => Err("valid: a duration from 1s to 24h, such as 10m".to_owned()),
+    }
 }
 
 fn frontend(text: &str) -> Result<Frontend, String> {
@@ -260,6 +290,17 @@ impl Command {
                     (table::explanation(explanation), status)
                 })
             }
+            Command::LogLevel { filter, time, common } => {
+                let (mut method, mut path) = (Method::GET, "/v1/log-level".to_owned());
+                if let Some(filter) = filter {
+                    method = Method::PUT;
+                    path.push_str(&format!("?filter={filter}"));
+                }
+                if let Some(time) = time {
+                    path.push_str(&format!("&seconds={}", time.as_secs()));
+                }
+                common.send(&method, &path, |level: &LogLevel| (table::log_level(level), 0))
+            }
         }
     }
 }
@@ -271,7 +312,17 @@ impl Common {
         path: &str,
         show: impl FnOnce(&T) -> (String, u8),
     ) -> ExitCode {
-        let answer = Client::new(self.socket.clone()).and_then(|client| client.get(path));
+        self.send(&Method::GET, path, show)
+    }
+
+    /// Sends a request to the agent, and prints the answer.
+    fn send<T: DeserializeOwned + Serialize>(
+        &self,
+        method: &Method,
+        path: &str,
+        show: impl FnOnce(&T) -> (String, u8),
+    ) -> ExitCode {
+        let answer = Client::new(self.socket.clone()).and_then(|client| client.send(method, path));
         let shown = answer.and_then(|body| {
             let document: T = serde_json::from_slice(&body).map_err(|error| {
                 Failed(format!(
@@ -425,11 +476,19 @@ mod tests {
             ("--watch /m x", "unexpected argument 'x'"),
             ("/m", "unrecognized subcommand '/m'"),
             ("--watch /m status", "'status'"),
+            (
+                "log-level loud",
+                "the level \"loud\" is not valid; valid: off, error, warn, info, debug, trace, ",
+            ),
+            ("log-level debug --for 1", "valid: a duration from 1s to 24h"),
+            ("log-level debug --for 25h", "valid: a duration from 1s to 24h"),
+            ("log-level --for 1m", "<LEVEL|FILTER>"),
             ("completions tcsh", "[possible values: bash, zsh, fish]"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");
         }
         assert!(parse("services shop/web -o json --socket /tmp/s").is_ok());
+        assert!(parse("log-level info,kernlink_agent::cluster=trace --for 1h30m").is_ok());
     }
 }
