@@ -1,22 +1,37 @@
-//! Passes the commit of the work tree to the program, as `KERNLINK_COMMIT`, unless that variable of the environment is set. In a package, which has no
-//! work tree, there is no commit without it.
+//! Passes the commit that the program is built from to it, as `KERNLINK_COMMIT`: that of the environment variable of this name, or that of the work tree.
+//! In a package, which has no work tree, it is `unknown` without the variable.
 
+use std::env;
 use std::path::Path;
 
 use self::git::git;
 
+const VARIABLE: &str = "KERNLINK_COMMIT";
+
 /// The digits of a commit: a number that does not depend on the repository, unlike that of `git rev-parse --short`.
 const DIGITS: usize = 12;
 
-fn main() {
+fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-env-changed=KERNLINK_COMMIT");
-    if std::env::var_os("KERNLINK_COMMIT").is_some() {
-        return;
-    }
-    if let Some(commit) = commit() {
-        println!("cargo::rustc-env=KERNLINK_COMMIT={commit}");
-    }
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    // An argument of a container build that is not given may be empty.
+    let given = env::var_os(VARIABLE).filter(|given| !given.is_empty());
+    let commit = match given {
+        Some(given) => {
+            let is_name = |text: &str| {
+                text.bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-._+".contains(&byte))
+            };
+            let name = given.to_str().filter(|text| is_name(text));
+            name.ok_or_else(|| {
+                format!("{VARIABLE}: {given:?} is not valid; valid: letters, digits, `-`, `.`, `_`, `+`")
+            })?
+            .to_owned()
+        }
+        None => commit().unwrap_or_else(|| "unknown".to_owned()),
+    };
+    println!("cargo::rustc-env={VARIABLE}={commit}");
+    Ok(())
 }
 
 /// The commit that the work tree has. `None`: this folder is not in the index of one, such as an unpacked package, or there is no `git`.

@@ -27,6 +27,7 @@ impl Program {
 /// All programs that may be started by a test, a benchmark, an example, a library under test, or another program of this
 /// table. Sorted by name.
 pub const PROGRAMS: &[Program] = &[
+    Program::new("bash", "bash"),
     Program::new("cat", "coreutils"),
     Program::new("conntrack", "conntrack"),
     Program::new("cp", "coreutils"),

@@ -35,7 +35,7 @@ use crate::query;
 use crate::query::status::AfterSync;
 use crate::report;
 use crate::reporter::Reporter;
-use crate::service_manager::{self, PROGRESS_INTERVAL, READY, STOPPING};
+use crate::service_manager::{self, EXTENSION, NotifyState, PROGRESS_INTERVAL};
 use crate::settings::Settings;
 use crate::signals;
 use crate::state::{self, State};
@@ -113,7 +113,7 @@ pub fn run(settings: Settings) -> Exit {
         is_progress_reported: false,
     };
     let exit = agent.run(&messages);
-    service_manager::notify(STOPPING);
+    service_manager::notify(&[NotifyState::Stopping]);
     drop(sources);
     signals::has_ended();
     tracing::info!("stopped; the kernel stays as it is");
@@ -641,7 +641,7 @@ impl Agent {
                 "waiting"
             };
             let status = state.stale.describe();
-            service_manager::notify(&format!("STATUS={}", status.as_deref().unwrap_or(running)));
+            service_manager::notify(&[NotifyState::Status(status.as_deref().unwrap_or(running))]);
         }
     }
 
@@ -649,7 +649,7 @@ impl Agent {
     /// what is awaited.
     fn tick(&mut self) {
         if service_manager::watchdog_interval().is_some() {
-            service_manager::notify(service_manager::WATCHDOG);
+            service_manager::notify(&[NotifyState::Watchdog]);
         }
         if self.is_announced {
             return;
@@ -659,7 +659,7 @@ impl Agent {
             None => "waiting for the first sync".to_owned(),
         };
         state::lock(&self.state).awaited = Some(status.clone());
-        service_manager::notify_status(&service_manager::extension(), &status);
+        service_manager::notify_status(EXTENSION, &status);
         if self.started.elapsed() >= PROGRESS_AFTER
             && !std::mem::replace(&mut self.is_progress_reported, true)
         {
@@ -670,7 +670,7 @@ impl Agent {
     /// Notifies the service manager, once, that the agent runs, and of its state.
     fn announce(&mut self, status: &str) {
         if !std::mem::replace(&mut self.is_announced, true) {
-            service_manager::notify_status(READY, status);
+            service_manager::notify_status(NotifyState::Ready, status);
         }
     }
 }

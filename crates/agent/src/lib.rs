@@ -9,7 +9,7 @@
 //! | [`once`] | a single sync, or the plan of one |
 //! | [`preflight`] | whether this node can be served, and what would change |
 //! | `query` | answers to questions about the running agent, on a Unix socket |
-//! | `commands` | the subcommands, which ask them |
+//! | `commands` | the command line, and the subcommands that ask |
 //! | [`http`] | health, and health-check node ports |
 //! | [`log`], [`service_manager`] | the log, and systemd |
 //! | [`version`] | the version, and the commit it was built from |
@@ -51,6 +51,7 @@ pub mod version;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use self::commands::Verb;
 pub use self::exit::Exit;
 use self::flags::{Action, Flags};
 use self::modes::Mode;
@@ -58,27 +59,16 @@ use self::settings::Settings;
 
 /// Runs the agent with the arguments of a command line, without the name of the program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if commands::is_subcommand(arguments.first()) {
-        return commands::run(arguments);
-    }
-    match Flags::parse(arguments) {
-        Ok(flags) => run(&flags),
-        Err(error) => {
-            print::error(&error);
-            Exit::Usage.into()
-        }
+    match commands::parse(arguments) {
+        Ok(Verb::Run(line)) => run(&(*line).into()),
+        Ok(Verb::Preflight(line)) => run(&(*line).into()),
+        Ok(Verb::Ask(command)) => command.run(),
+        Ok(Verb::Completions { shell }) => commands::completions(shell).into(),
+        Err(exit) => exit.into(),
     }
 }
 
 fn run(flags: &Flags) -> ExitCode {
-    match flags.action {
-        Action::Help => return print::line(flags::USAGE).into(),
-        Action::Version => {
-            return print::line(&format!("kernlink-agent {}", version::text())).into();
-        }
-        _ => {}
-    }
     log::start(
         flags.log_format,
         log::level(flags.verbosity.unwrap_or_default().into()),

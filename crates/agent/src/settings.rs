@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kernlink_kubernetes::kube_proxy_config::{
@@ -118,6 +118,9 @@ impl Settings {
         if let Some(verbosity) = flags.verbosity {
             file.log_verbosity = verbosity.into();
         }
+        if flags.watch.len() > 1 {
+            problems.push("--watch: given twice; valid: one folder".to_owned());
+        }
         let access = access(flags, &file, &mut problems);
         let invalid = |field: &str, problem: &str| format!("{}: {problem}", name_of(field, flags));
         let mut config = match Config::from_kube_proxy(&file) {
@@ -134,14 +137,15 @@ impl Settings {
         };
         file.mode = config.mode().to_string();
         let services = config.services_mut();
-        services.node_ips.clone_from(&flags.node_ips);
-        services.pod_cidrs.clone_from(&flags.pod_cidrs);
+        services.node_ips = flags.node_ips.concat();
+        services.pod_cidrs = flags.pod_cidrs.concat();
         services.zone = flags.zone.as_deref().map(Into::into);
-        if !flags.families.is_empty() {
-            services.families = flags.families.iter().copied().collect();
+        let families = flags.families.concat();
+        if !families.is_empty() {
+            services.families = families.into_iter().collect();
         }
         if let (Some(first), Config::Ipvs(config)) = (&flags.first_services, &mut config) {
-            config.first_services.clone_from(first);
+            config.first_services = first.concat();
         }
         if let Err(error) = config.validate() {
             problems.extend(
@@ -180,18 +184,18 @@ impl Settings {
                 && file.detect_local_mode == DetectLocalMode::NodeCidr,
         });
         // That of the file, if there is no flag.
-        let mut values = flags.values();
+        let mut values = flags.given.0.clone();
         values.insert("v".to_owned(), file.log_verbosity.to_string());
         Ok(Self {
             healthz: file.healthz_bind_address,
             metrics: file.metrics_bind_address,
-            socket: flags.socket.clone().map(|path| QuerySocket {
-                path,
-                group: flags.socket_group.clone(),
+            socket: (flags.socket.as_deref() != Some(Path::new("none"))).then(|| QuerySocket {
+                path: flags.socket.clone(),
+                group: flags.socket_group.clone().filter(|group| !group.is_empty()),
             }),
             file,
             config,
-            folder: flags.watch.clone(),
+            folder: flags.watch.first().cloned(),
             cluster,
             flags: values,
             read_file,
@@ -205,7 +209,8 @@ fn access(flags: &Flags, file: &KubeProxyConfiguration, problems: &mut Vec<Strin
     let kubeconfig = &file.client_connection.kubeconfig;
     let access = Access {
         kubeconfig: (!kubeconfig.is_empty()).then(|| kubeconfig.into()),
-        master: flags.master.clone(),
+        // As in kube-proxy, an empty address has no effect.
+        master: flags.master.clone().filter(|address| !address.is_empty()),
     };
     if access != Access::default() {
         if flags.is_in_cluster {
@@ -218,7 +223,7 @@ fn access(flags: &Flags, file: &KubeProxyConfiguration, problems: &mut Vec<Strin
     if flags.is_in_cluster {
         return Some(access);
     }
-    if flags.watch.is_some() || !flags.action.needs_source() {
+    if !flags.watch.is_empty() || !flags.action.needs_source() {
         return None;
     }
     if env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
@@ -253,7 +258,7 @@ fn read_file(flags: &Flags) -> Result<(KubeProxyConfiguration, Option<Configurat
         }
     };
     // kube-proxy has the default for an empty text.
-    let given = flags.overrides.iter();
+    let given = flags.overrides.0.iter();
     let given: Vec<_> = given
         .filter(|(_, value)| *value != OverrideValue::Text(String::new()))
         .collect();
@@ -293,6 +298,7 @@ fn name_of(field: &str, flags: &Flags) -> String {
     };
     let flag = flags
         .overrides
+        .0
         .iter()
         .find(|(flag, _)| flag.fields().any(of_field));
     let flag = flag.map(|(flag, _)| *flag);
@@ -591,6 +597,11 @@ kernlink: {serviceAnnotations: [scheduler], serviceAnnotationNamespaces: [shop],
                 "--proxy-mode: must be iptables, ipvs, nftables, userspace or empty (empty means iptables)"
             ),
             "{error}"
+        );
+        let error = settings("--watch /a --watch /b --node-name n").unwrap_err();
+        assert_eq!(
+            error,
+            "invalid configuration: --watch: given twice; valid: one folder"
         );
         let error = settings("--watch /m --config /nonexistent/c").unwrap_err();
         assert!(error.contains("cannot read /nonexistent/c: "), "{error}");

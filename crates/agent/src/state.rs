@@ -59,7 +59,7 @@ fn add_kubernetes_build_info(registry: &Registry) -> Result<(), prometheus::Erro
         ("major", env!("CARGO_PKG_VERSION_MAJOR")),
         ("minor", env!("CARGO_PKG_VERSION_MINOR")),
         ("git_version", version.as_str()),
-        ("git_commit", COMMIT.unwrap_or_default()),
+        ("git_commit", COMMIT),
         ("compiler", "rustc"),
         ("platform", platform.as_str()),
     ];
@@ -70,11 +70,11 @@ fn add_kubernetes_build_info(registry: &Registry) -> Result<(), prometheus::Erro
 fn add_build_info(registry: &Registry, config: &Config) -> Result<(), prometheus::Error> {
     let options = Opts::new(
         "kernlink_build_info",
-        "1, with the version of the program, the commit that it was built from, if it is known, and the mode",
+        "1, with the version of the program, the commit that it was built from, and the mode",
     );
     let labels = [
         ("version", env!("CARGO_PKG_VERSION")),
-        ("commit", COMMIT.unwrap_or_default()),
+        ("commit", COMMIT),
         ("mode", config.mode().name()),
     ];
     add_info(registry, options, &labels)

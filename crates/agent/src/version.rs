@@ -1,30 +1,8 @@
 //! The version of the program.
 
-/// The commit that the program was built from: what the environment variable `KERNLINK_COMMIT` had, or the first 12 digits of that of the work tree.
-/// `None`: there was no work tree or no `git`, and that variable was not set.
-pub const COMMIT: Option<&str> = match option_env!("KERNLINK_COMMIT") {
-    Some(commit) if !commit.is_empty() => Some(commit),
-    _ => None,
-};
+/// The commit that the program was built from, its first 12 digits: that of the environment variable `KERNLINK_COMMIT` when it was built, or that of the
+/// work tree. `unknown`: there was no work tree or no `git`, and that variable was not set.
+pub const COMMIT: &str = env!("KERNLINK_COMMIT");
 
-/// The version, and the commit if it is known: `0.1.0 (df94dd10b5b3)`.
-#[must_use]
-pub fn text() -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    match COMMIT {
-        Some(commit) => format!("{version} ({commit})"),
-        None => version.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_commit_follows_the_version() {
-        let commit = COMMIT.map(|commit| format!(" ({commit})")).unwrap_or_default();
-        assert_eq!(text(), format!("{}{commit}", env!("CARGO_PKG_VERSION")));
-        assert_ne!(COMMIT, Some(""));
-    }
-}
+/// The version and the commit: `0.1.0 (df94dd10b5b3)`.
+pub const TEXT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KERNLINK_COMMIT"), ")");

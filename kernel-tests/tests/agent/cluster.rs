@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
-use crate::service_manager::{SOCKET, ServiceManager};
+use crate::service_manager::ServiceManager;
 use crate::support::{
     Agent, Manifests, api_command, ask, get, service, text, wait_for_answer, wait_until_gone,
 };
@@ -130,10 +130,10 @@ fn follow(has_streamed_lists: bool) {
     network.node.run(|| {
         let mut server = ApiServer::start(ADDRESS, has_streamed_lists);
         files.replace("kubeconfig", &server.kubeconfig("secret"));
-        let manager = ServiceManager::start();
+        let manager = ServiceManager::start(&files.0);
         let start = || {
             let mut command = api_command(&kubeconfig, &ONE_NETWORK);
-            command.env("NOTIFY_SOCKET", SOCKET);
+            command.env("NOTIFY_SOCKET", &manager.socket);
             Agent::spawn(command)
         };
 

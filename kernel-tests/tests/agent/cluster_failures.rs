@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
 use crate::cluster::{ADDRESS, add, api_node, delete, lists, with_api_server};
-use crate::service_manager::{SOCKET, ServiceManager};
+use crate::service_manager::ServiceManager;
 use crate::support::{Agent, Manifests, api_command, ask, get, service, wait_for_answer, wait_until_gone};
 
 const SERVICES: &str = "/api/v1/services";
@@ -75,9 +75,9 @@ users: [{name: u, user: {}}]
     network.node.run(|| {
         // It accepts connections, and does not answer.
         let _server = TcpListener::bind(ADDRESS).unwrap();
-        let manager = ServiceManager::start();
+        let manager = ServiceManager::start(&files.0);
         let mut command = api_command(&kubeconfig, &[]);
-        command.env("NOTIFY_SOCKET", SOCKET);
+        command.env("NOTIFY_SOCKET", &manager.socket);
         let _agent = Agent::spawn(command);
         manager.wait_for(
             "EXTEND_TIMEOUT_USEC=90000000\nSTATUS=waiting for the first lists of Service, EndpointSlice, Node",

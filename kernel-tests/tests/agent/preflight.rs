@@ -10,7 +10,7 @@ use kernlink_kernel_tests::{programs, requires, tools, wait};
 use serde_json::Value;
 
 use crate::iptables_mode::choose;
-use crate::support::{Agent, Manifests, command, run, service, text};
+use crate::support::{Agent, Manifests, run, service, text};
 
 /// A sysctl of the network namespace.
 const TIMEOUT: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
@@ -133,15 +133,9 @@ fn what_a_sync_would_write_to_sysctls_is_named_with_the_present_value() {
         choose("iptables-nft");
         // The connection table has its sysctls as soon as the namespace has rules that need it.
         let now = tools::sysctl(TIMEOUT);
-        let mut preflight = command(&manifests.0, NFTABLES);
-        preflight.args([
-            "preflight",
-            "--output",
-            "json",
-            "--conntrack-tcp-timeout-established",
-            "1h",
-        ]);
-        let output = preflight.output().unwrap();
+        let arguments = ["--output", "json", "--conntrack-tcp-timeout-established", "1h"];
+        let arguments = [&["preflight"][..], NFTABLES, &arguments].concat();
+        let output = run(&manifests.0, &arguments);
         assert!(output.status.success(), "{}", text(&output));
         let document: Value = serde_json::from_slice(&output.stdout).unwrap();
         let expected = serde_json::json!({"name": TIMEOUT, "now": now, "then": "3600"});

@@ -1,38 +1,43 @@
 //! The socket of a service manager.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use kernlink_kernel_tests::wait;
 
-/// The value of `NOTIFY_SOCKET`. Names of abstract sockets belong to a network namespace.
-pub(crate) const SOCKET: &str = "@manager";
-
-/// Receives messages in the network namespace in which it was started.
-pub(crate) struct ServiceManager(Arc<Mutex<Vec<String>>>);
+/// Receives messages.
+pub(crate) struct ServiceManager {
+    /// The value of `NOTIFY_SOCKET`.
+    pub(crate) socket: PathBuf,
+    messages: Arc<Mutex<Vec<String>>>,
+}
 
 impl ServiceManager {
-    pub(crate) fn start() -> Self {
-        let name = SOCKET.strip_prefix('@').unwrap();
-        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+    /// Listens on a socket in a folder.
+    pub(crate) fn start(folder: &Path) -> Self {
+        let path = folder.join("manager");
+        let socket = UnixDatagram::bind(&path).unwrap();
         let messages = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&messages);
         // It ends with the test program.
         thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length) = socket.recv(&mut buffer) {
-                let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                received.lock().unwrap().push(message);
+                let message = String::from_utf8_lossy(&buffer[..length]);
+                received.lock().unwrap().push(message.trim_end().to_owned());
             }
         });
-        Self(messages)
+        Self {
+            socket: path,
+            messages,
+        }
     }
 
     /// Waits until the last message is this one.
     pub(crate) fn wait_for(&self, message: &str) {
-        wait::until(|| match self.0.lock().unwrap().clone() {
+        wait::until(|| match self.messages.lock().unwrap().clone() {
             messages if messages.last().is_some_and(|last| last == message) => Ok(()),
             messages => Err(format!("{messages:?}")),
         });
@@ -40,7 +45,7 @@ impl ServiceManager {
 
     /// How often this message was received.
     pub(crate) fn number_of(&self, message: &str) -> usize {
-        let messages = self.0.lock().unwrap();
+        let messages = self.messages.lock().unwrap();
         messages.iter().filter(|received| *received == message).count()
     }
 }

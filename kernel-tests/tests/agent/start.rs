@@ -8,7 +8,7 @@ use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
 use kernlink_kernel_tests::{requires, tools, wait};
 
-use crate::service_manager::{SOCKET, ServiceManager};
+use crate::service_manager::ServiceManager;
 use crate::support::{Agent, Manifests, command, service, wait_for_answer};
 
 #[test]
@@ -48,11 +48,11 @@ fn the_watchdog_of_the_service_manager_is_notified_as_long_as_the_agent_works() 
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     network.node.run(|| {
-        let manager = ServiceManager::start();
+        let manager = ServiceManager::start(&manifests.0);
         let start = |process: Option<&str>| {
             let mut command = command(&manifests.0, &["--proxy-mode", "iptables"]);
             command
-                .env("NOTIFY_SOCKET", SOCKET)
+                .env("NOTIFY_SOCKET", &manager.socket)
                 .env("WATCHDOG_USEC", "200000");
             if let Some(process) = process {
                 command.env("WATCHDOG_PID", process);

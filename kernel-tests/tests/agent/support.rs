@@ -69,9 +69,12 @@ endpoints:
 }
 
 /// `kernlink-agent` for a folder, in IPVS mode if the arguments name no other one, with kube-proxy's defaults except for the connection
-/// table, which all namespaces share.
+/// table, which all namespaces share. A subcommand is the first argument.
 pub(crate) fn command(manifests: &Path, arguments: &[&str]) -> Command {
     let mut command = programs::agent();
+    let is_subcommand = arguments.first().is_some_and(|first| !first.starts_with('-'));
+    let (subcommand, arguments) = arguments.split_at(usize::from(is_subcommand));
+    command.args(subcommand);
     command
         .args(["--node-name", "node-a", "--watch"])
         .arg(manifests)

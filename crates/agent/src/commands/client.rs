@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::HOST;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use kernlink_base::ErrorChain;
 use tokio::net::UnixStream;
@@ -44,22 +44,24 @@ impl Client {
     }
 
     /// The body of an answer.
-    pub(super) fn get(&self, path: &str) -> Result<Vec<u8>, Failed> {
+    pub(super) fn send(&self, method: &Method, path: &str) -> Result<Vec<u8>, Failed> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failed(format!("cannot start: {error}")))?;
         runtime.block_on(async {
-            match tokio::time::timeout(TIMEOUT, self.ask(path)).await {
+            match tokio::time::timeout(TIMEOUT, self.ask(method, path)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(self.failed(&format!("no answer within {} seconds", TIMEOUT.as_secs()))),
             }
         })
     }
 
-    async fn ask(&self, path: &str) -> Result<Vec<u8>, Failed> {
+    async fn ask(&self, method: &Method, path: &str) -> Result<Vec<u8>, Failed> {
         let stream = self.connect().await.map_err(|error| self.not_connected(&error))?;
         let failed = |error: hyper::Error| self.failed(&ErrorChain(&error).to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-        let request = Request::get(path)
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
             .header(HOST, "agent")
             .body(Empty::<Bytes>::new())
             .map_err(|error| self.failed(&error.to_string()))?;

@@ -1,4 +1,4 @@
-//! The subcommands, which ask the running agent. The flags of the agent itself are those of kube-proxy: [`crate::flags`].
+//! The command line: the subcommands, and those which ask the running agent. The flags of the agent itself are in [`crate::flags`].
 
 mod client;
 pub(crate) mod table;
@@ -7,40 +7,103 @@ use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use hyper::Method;
 use kernlink_services::address::parse_address;
+use kernlink_services::duration::{GoDuration, parse_go_duration};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::client::{Client, Failed};
 use crate::exit::Exit;
-use crate::flags::{Output, PREFLIGHT};
+use crate::flags::{Action, Flags, Output, Run};
+use crate::log::Filter;
 use crate::print;
-use crate::query::documents::{Explanation, ServiceList, Status};
+use crate::query::documents::{Explanation, LogLevel, ServiceList, Status};
 use crate::query::explain::{NOT_SERVED, SERVED};
+use crate::query::log_level::MAX_TIME;
+use crate::version;
 
 /// The exit status if a frontend is not served.
 const NOT_SERVED_STATUS: u8 = 10;
 /// The exit status if it is not known whether a frontend is served.
 const UNKNOWN_STATUS: u8 = 11;
 
-/// The subcommands.
+/// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "kernlink-agent",
-    about = "Asks the running agent of this network namespace",
-    version,
+    about = "Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API server, of manifests in a folder, or of both",
+    version = version::TEXT,
+    args_conflicts_with_subcommands = true,
+    args_override_self = true,
     disable_help_subcommand = true,
-    after_help = "kernlink-agent --help shows the flags of the agent itself, and those of `kernlink-agent preflight`."
+    // Lines are as long as the terminal, and each flag has one.
+    term_width = 0,
+    after_help = AFTER_HELP,
 )]
 struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    verb: Option<Verb>,
+    #[command(flatten)]
+    run: Run,
 }
 
+const AFTER_HELP: &str = "Without a subcommand: run.
+
+SIGUSR1 makes the running agent log one level more, SIGUSR2 one level less.
+
+Exit status: 0 success, 1 failure, 2 invalid command line or configuration, 3 another process programs this network namespace.";
+
+/// What the program is to do.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Verb {
+    /// Run the agent; the default
+    #[command(after_help = AFTER_HELP)]
+    Run(Box<Run>),
+    /// Whether this node is ready, and what would change; changes nothing
+    ///
+    /// Exit status: 0 ready; 20 not ready; 21 not known; 1 and 2 as of the agent.
+    Preflight(Box<Preflight>),
+    #[command(flatten)]
+    Ask(Command),
+    /// Print a script that completes command lines in a shell
+    ///
+    /// In bash: `source <(kernlink-agent completions bash)`
+    Completions {
+        /// The shell
+        #[arg(value_parser = shell())]
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(crate) struct Preflight {
+    #[command(flatten)]
+    flags: Flags,
+    /// The form of the answer
+    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    output: Output,
+}
+
+impl From<Preflight> for Flags {
+    fn from(preflight: Preflight) -> Self {
+        Self {
+            action: Action::Preflight,
+            output: preflight.output,
+            ..preflight.flags
+        }
+    }
+}
+
+/// A subcommand that asks the running agent.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
     /// What the agent does: mode, last sync, what waits and what fails
     ///
     /// Exit status: 0 success, also if something fails; 1 the agent does not answer; 2 invalid command line.
@@ -68,6 +131,21 @@ enum Command {
         /// The source of the connection
         #[arg(long, value_name = "ADDRESS", value_parser = address)]
         from: Option<IpAddr>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// The level of the log, or a change of it
+    ///
+    /// Without a level it is printed. A change has an effect until the next one, a signal, or the end of the agent. Only root and the user of the agent
+    /// may change it. Exit status: 0 success; 1 the agent does not answer, or refuses; 2 invalid command line.
+    LogLevel {
+        /// off, error, warn, info, debug, trace; levels of modules, such as kernlink_agent::cluster=debug; several, separated by commas; configured:
+        /// that of --v
+        #[arg(value_name = "LEVEL|FILTER", value_parser = Filter::parse)]
+        filter: Option<Filter>,
+        /// Return to the configured level after this time, 1s to 24h, such as 10m
+        #[arg(long = "for", value_name = "DURATION", value_parser = change_time, requires = "filter")]
+        time: Option<Duration>,
         #[command(flatten)]
         common: Common,
     },
@@ -108,6 +186,16 @@ fn address(text: &str) -> Result<IpAddr, String> {
     parse_address(text).ok_or_else(|| "valid: an IP address".to_owned())
 }
 
+/// Whole seconds.
+fn change_time(text: &str) -> Result<Duration, String> {
+    match parse_go_duration(text) {
+        Some(GoDuration::NonNegative(time)) if time >= Duration::from_secs(1) && time <= MAX_TIME => {
+            Ok(Duration::from_secs(time.as_secs()))
+        }
+        _ => Err("valid: a duration from 1s to 24h, such as 10m".to_owned()),
+    }
+}
+
 fn frontend(text: &str) -> Result<Frontend, String> {
     let (socket, protocol) = match text.split_once('/') {
         Some((socket, protocol)) => (socket, Some(protocol.to_ascii_uppercase())),
@@ -131,31 +219,44 @@ fn frontend(text: &str) -> Result<Frontend, String> {
     })
 }
 
-/// Whether a command line is that of a subcommand that asks the running agent. The agent itself has no arguments that are no flags, except
-/// [`PREFLIGHT`], which has its flags.
-pub(crate) fn is_subcommand(first: Option<&OsString>) -> bool {
-    let is_flag = |first: &OsString| first.as_encoded_bytes().starts_with(b"-") || first.is_empty();
-    first.is_some_and(|first| !is_flag(first) && first != PREFLIGHT)
+fn shell() -> impl TypedValueParser<Value = Shell> {
+    PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| name.parse())
 }
 
-/// Runs a subcommand.
-pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Parses arguments, without the name of the program.
+///
+/// # Errors
+/// How the program ends: the arguments are invalid, which is printed, or ask for the help or the version.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Verb, Exit> {
     let arguments = std::iter::once(OsString::from("kernlink-agent")).chain(arguments);
     match CommandLine::try_parse_from(arguments) {
-        Ok(line) => line.command.run(),
+        Ok(line) => Ok(line.verb.unwrap_or_else(|| Verb::Run(Box::new(line.run)))),
         Err(error) => {
-            // It cannot be printed if the reader has ended.
-            let _ = error.print();
-            match error.use_stderr() {
-                true => Exit::Usage.into(),
-                false => Exit::Success.into(),
-            }
+            // There is no other place to report that standard error is closed.
+            let printed = error.print();
+            Err(match (error.use_stderr(), printed) {
+                (true, _) => Exit::Usage,
+                (false, Ok(())) => Exit::Success,
+                (false, Err(_)) => Exit::Failure,
+            })
         }
     }
 }
 
+/// Prints a script that completes command lines.
+pub(crate) fn completions(shell: Shell) -> Exit {
+    print::line(completion_script(shell).trim_end())
+}
+
+fn completion_script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut CommandLine::command(), "kernlink-agent", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
 impl Command {
-    fn run(self) -> ExitCode {
+    /// Asks the agent, and prints the answer.
+    pub(crate) fn run(self) -> ExitCode {
         match self {
             Command::Status { common } => {
                 common.ask("/v1/status", |status: &Status| (table::status(status), 0))
@@ -189,6 +290,17 @@ impl Command {
                     (table::explanation(explanation), status)
                 })
             }
+            Command::LogLevel { filter, time, common } => {
+                let (mut method, mut path) = (Method::GET, "/v1/log-level".to_owned());
+                if let Some(filter) = filter {
+                    method = Method::PUT;
+                    path.push_str(&format!("?filter={filter}"));
+                }
+                if let Some(time) = time {
+                    path.push_str(&format!("&seconds={}", time.as_secs()));
+                }
+                common.send(&method, &path, |level: &LogLevel| (table::log_level(level), 0))
+            }
         }
     }
 }
@@ -200,7 +312,17 @@ impl Common {
         path: &str,
         show: impl FnOnce(&T) -> (String, u8),
     ) -> ExitCode {
-        let answer = Client::new(self.socket.clone()).and_then(|client| client.get(path));
+        self.send(&Method::GET, path, show)
+    }
+
+    /// Sends a request to the agent, and prints the answer.
+    fn send<T: DeserializeOwned + Serialize>(
+        &self,
+        method: &Method,
+        path: &str,
+        show: impl FnOnce(&T) -> (String, u8),
+    ) -> ExitCode {
+        let answer = Client::new(self.socket.clone()).and_then(|client| client.send(method, path));
         let shown = answer.and_then(|body| {
             let document: T = serde_json::from_slice(&body).map_err(|error| {
                 Failed(format!(
@@ -229,7 +351,7 @@ impl Common {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::error::ErrorKind;
 
     use super::*;
 
@@ -238,24 +360,84 @@ mod tests {
         CommandLine::try_parse_from(arguments).map_err(|error| error.to_string())
     }
 
+    fn flags(line: &str) -> Flags {
+        let line = parse(line).unwrap();
+        match line.verb {
+            None => line.run.into(),
+            Some(Verb::Run(run)) => (*run).into(),
+            Some(Verb::Preflight(preflight)) => (*preflight).into(),
+            Some(verb) => panic!("{verb:?}"),
+        }
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
         CommandLine::command().debug_assert();
     }
 
     #[test]
-    fn only_what_is_no_flag_is_a_subcommand() {
-        for (first, expected) in [
-            ("status", true),
-            ("--watch", false),
-            ("-v", false),
-            ("", false),
-            ("/m", true),
-            ("preflight", false),
-        ] {
-            assert_eq!(is_subcommand(Some(&first.into())), expected, "{first}");
+    fn the_agent_runs_without_a_subcommand_too() {
+        for line in ["", "--watch /m --proxy-mode=ipvs -v4", "--once --node-name n"] {
+            let plain = flags(line);
+            assert_eq!(
+                plain,
+                Flags::parse(line.split_whitespace().map(OsString::from)).unwrap(),
+                "{line}"
+            );
+            assert_eq!(flags(&format!("run {line}")), plain, "{line}");
+            assert_eq!(plain.output, Output::Table);
         }
-        assert!(!is_subcommand(None));
+        assert_eq!(flags("--zone a --zone b").zone.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn preflight_has_the_flags_of_the_agent_and_a_form_of_its_output() {
+        let of = flags("preflight --watch /m -o json --proxy-mode nftables --zone a --zone b");
+        assert_eq!((of.action, of.output), (Action::Preflight, Output::Json));
+        assert_eq!((of.overrides.0.len(), of.zone.as_deref()), (1, Some("b")));
+        assert_eq!(flags("preflight --watch /m").output, Output::Table);
+    }
+
+    #[test]
+    fn help_and_version_need_nothing_else() {
+        let kind = |line: &str| {
+            let arguments = std::iter::once("kernlink-agent").chain(line.split_whitespace());
+            CommandLine::try_parse_from(arguments)
+                .map(|_| ())
+                .map_err(|error| error.kind())
+        };
+        for line in [
+            "--help",
+            "-h",
+            "--once --help --nonsense",
+            "run --help",
+            "preflight -h",
+            "status --help",
+        ] {
+            assert_eq!(kind(line), Err(ErrorKind::DisplayHelp), "{line}");
+        }
+        assert_eq!(kind("--version"), Err(ErrorKind::DisplayVersion));
+        assert_eq!(
+            parse("--version").unwrap_err(),
+            format!("kernlink-agent {}\n", version::TEXT)
+        );
+    }
+
+    #[test]
+    fn scripts_for_each_shell_complete_subcommands_and_flags() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = completion_script(shell);
+            for word in [
+                "explain",
+                "preflight",
+                "completions",
+                "ipvs-scheduler",
+                "socket-group",
+                "from",
+            ] {
+                assert!(script.contains(word), "{shell}: {word}");
+            }
+        }
     }
 
     #[test]
@@ -288,10 +470,25 @@ mod tests {
             ("explain 1.2.3.4:80 --from x", "valid: an IP address"),
             ("services web", "valid: NAMESPACE/NAME"),
             ("status --output xml", "[possible values: table, json]"),
+            ("preflight --output yaml", "[possible values: table, json]"),
+            ("preflight --once", "unexpected argument '--once'"),
+            ("--watch /m --output json", "unexpected argument '--output'"),
+            ("--watch /m x", "unexpected argument 'x'"),
+            ("/m", "unrecognized subcommand '/m'"),
+            ("--watch /m status", "'status'"),
+            (
+                "log-level loud",
+                "the level \"loud\" is not valid; valid: off, error, warn, info, debug, trace, ",
+            ),
+            ("log-level debug --for 1", "valid: a duration from 1s to 24h"),
+            ("log-level debug --for 25h", "valid: a duration from 1s to 24h"),
+            ("log-level --for 1m", "<LEVEL|FILTER>"),
+            ("completions tcsh", "[possible values: bash, zsh, fish]"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(expected), "{line}: {error}");
         }
         assert!(parse("services shop/web -o json --socket /tmp/s").is_ok());
+        assert!(parse("log-level info,kernlink_agent::cluster=trace --for 1h30m").is_ok());
     }
 }

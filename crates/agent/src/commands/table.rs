@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use kernlink_services::escape::EscapeWriter;
 
-use crate::query::documents::{Explanation, Failing, RecentEvent, ServiceList, Status};
+use crate::query::documents::{Explanation, Failing, LogLevel, RecentEvent, ServiceList, Status};
 use crate::query::explain::SERVED;
 
 /// Text on one line of a terminal: control characters are escaped, also line feeds.
@@ -55,6 +55,18 @@ pub(crate) fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
         page.push('\n');
     }
     page
+}
+
+/// The level of the log.
+pub(super) fn log_level(level: &LogLevel) -> String {
+    let until = match level.seconds_left {
+        Some(left) => format!("for {left} seconds more"),
+        None => "until it is changed".to_owned(),
+    };
+    printable(&pairs(&[
+        ("level", format!("{}, {until}", level.filter)),
+        ("configured", level.configured.clone()),
+    ]))
 }
 
 fn seconds(seconds: f64) -> String {

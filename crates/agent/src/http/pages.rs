@@ -15,7 +15,7 @@ pub(super) fn statusz(started: SystemTime, now: SystemTime, mode: &str, paths: &
     let up = now.duration_since(started).unwrap_or(Duration::ZERO).as_secs();
     let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
     let time = Timestamp::try_from(started).map_or_else(|_| "unknown".to_owned(), |time| time.to_string());
-    let version = crate::version::text();
+    let version = crate::version::TEXT;
     let paths = paths.join(" ");
     format!(
         "\nkernlink-agent statusz\n{WARNING}\n\nStarted: {time}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\n\

@@ -236,6 +236,18 @@ pub(crate) struct Object {
     pub(crate) found: Option<String>,
 }
 
+/// The answer to `/v1/log-level`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct LogLevel {
+    pub(crate) version: u32,
+    /// The level, and those of modules, separated by commas.
+    pub(crate) filter: String,
+    pub(crate) configured: String,
+    /// The time until the log returns to the configured level. `None`: it does not.
+    pub(crate) seconds_left: Option<u64>,
+}
+
 /// What the agent answers instead if a request is invalid or cannot be answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

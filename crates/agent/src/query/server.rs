@@ -14,15 +14,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::unistd::geteuid;
 use serde::Serialize;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Builder;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use super::documents::{Problem, VERSION};
+use super::documents::{LogLevel, Problem, VERSION};
 use super::socket::{self, Listening};
 use super::worker::{Reader, Worker};
-use super::{explain, overview, services};
+use super::{explain, log_level, overview, services};
 use crate::settings::QuerySocket;
 use crate::state::{self, State};
 
@@ -38,6 +39,9 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REQUEST: usize = 16 << 10;
 /// The time between attempts to listen.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// The path of the level of the log.
+const LOG_LEVEL: &str = "/v1/log-level";
 
 type Answer = Response<Full<Bytes>>;
 
@@ -141,9 +145,11 @@ fn open(socket: &QuerySocket) -> Result<(Listening, UnixListener), String> {
 }
 
 async fn serve_one(stream: UnixStream, routes: Routes, _place: OwnedSemaphorePermit, timeout: Duration) {
+    // Not known: as any other user.
+    let user = stream.peer_cred().ok().map(|peer| peer.uid());
     let service = service_fn(move |request: Request<Incoming>| {
         let routes = routes.clone();
-        async move { Ok::<_, Infallible>(routes.answer(&request).await) }
+        async move { Ok::<_, Infallible>(routes.answer(&request, user).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -163,15 +169,17 @@ struct Routes {
 }
 
 impl Routes {
-    async fn answer(&self, request: &Request<Incoming>) -> Answer {
-        if request.method() != Method::GET {
-            return problem(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "the method is not valid; valid: GET".to_owned(),
-            );
-        }
+    /// Answers a request of a user.
+    async fn answer(&self, request: &Request<Incoming>, user: Option<u32>) -> Answer {
+        let path = request.uri().path();
         let query = request.uri().query().unwrap_or_default();
-        match request.uri().path() {
+        match (request.method(), path) {
+            (&Method::GET, _) => {}
+            (&Method::PUT, LOG_LEVEL) => return change_log_level(query, user),
+            (_, LOG_LEVEL) => return problem(StatusCode::METHOD_NOT_ALLOWED, invalid_method("GET, PUT")),
+            _ => return problem(StatusCode::METHOD_NOT_ALLOWED, invalid_method("GET")),
+        }
+        match path {
             "/v1/status" => document(&overview::answer(
                 &state::lock(&self.state),
                 Instant::now(),
@@ -188,9 +196,11 @@ impl Routes {
                 }
                 Err(error) => problem(StatusCode::BAD_REQUEST, error),
             },
+            LOG_LEVEL => log_level_document(log_level::answer()),
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "the path is not valid; valid: /v1/status, /v1/services, /v1/explain".to_owned(),
+                "the path is not valid; valid: /v1/status, /v1/services, /v1/explain, /v1/log-level"
+                    .to_owned(),
             ),
         }
     }
@@ -219,6 +229,30 @@ impl Routes {
                 "the thread that answers ended".to_owned(),
             ),
         }
+    }
+}
+
+fn invalid_method(valid: &str) -> String {
+    format!("the method is not valid; valid: {valid}")
+}
+
+/// Members of the group of the socket may ask; what an agent does is changed by its own user and root.
+fn change_log_level(query: &str, user: Option<u32>) -> Answer {
+    let may_change = |user: u32| user == 0 || user == geteuid().as_raw();
+    if !user.is_some_and(may_change) {
+        let refused = "only root and the user of the agent may change the level of the log";
+        return problem(StatusCode::FORBIDDEN, refused.to_owned());
+    }
+    match log_level::Question::parse(query) {
+        Ok(question) => log_level_document(question.change()),
+        Err(error) => problem(StatusCode::BAD_REQUEST, error),
+    }
+}
+
+fn log_level_document(answer: Result<LogLevel, String>) -> Answer {
+    match answer {
+        Ok(answer) => document(&answer),
+        Err(why) => problem(StatusCode::SERVICE_UNAVAILABLE, why),
     }
 }
 
