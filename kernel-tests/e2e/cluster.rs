@@ -40,9 +40,9 @@ impl Cluster {
         this
     }
 
-    /// Without the objects of the agent, for those who create them.
+    /// Without the objects of the agent, for those who create them. It accepts privileged containers, as those of kubeadm do.
     pub(crate) fn start_without_objects() -> Self {
-        Self::start_empty(&[])
+        Self::start_empty(&["--allow-privileged=true"])
     }
 
     fn start_empty(arguments: &[&str]) -> Self {

@@ -25,6 +25,7 @@ const MDBOOK: Tool = Tool {
     is_optimised: false,
 };
 const DOCUMENTS: &str = "docs";
+const SETTINGS: &str = "book.toml";
 /// The order of the pages.
 const SUMMARY: &str = "SUMMARY.md";
 /// Where the files are to which the site links, but which are not part of it.
@@ -54,16 +55,25 @@ pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     }
     let (source, html) = (folder.join("source"), folder.join("html"));
     copy(&root.join(DOCUMENTS), &source)?;
+    let settings = fs::read_to_string(root.join(SETTINGS)).with_context(|| format!("reading {SETTINGS}"))?;
+    let settings = with_source(&settings).with_context(|| SETTINGS.to_owned())?;
+    fs::write(folder.join(SETTINGS), settings).with_context(|| format!("writing {SETTINGS}"))?;
     step::succeed_in_group(
         Command::new(MDBOOK.program(workspace)?)
-            .current_dir(root)
-            .env("MDBOOK_BOOK__SRC", &source)
+            .current_dir(&folder)
             .args(["build", "--dest-dir"])
             .arg(&html),
     )?;
     let problems = problems_of_site(&html)?;
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     Ok(html.join("index.html"))
+}
+
+/// The settings for a copy of the documents in the folder `source`.
+fn with_source(settings: &str) -> Result<String> {
+    let line = format!("src = \"{DOCUMENTS}\"\n");
+    ensure!(settings.contains(&line), "no line `{}`", line.trim());
+    Ok(settings.replace(&line, "src = \"source\"\n"))
 }
 
 /// The targets of the links of the summary, in order.
@@ -230,6 +240,16 @@ mod tests {
             problems_of_summary(&strings(&["a.md"]), &strings(&["a.md"])),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn the_settings_are_those_of_the_repository_for_a_copy() {
+        let settings = "[book]\ntitle = \"a\"\nsrc = \"docs\"\n";
+        let expected = "[book]\ntitle = \"a\"\nsrc = \"source\"\n";
+        assert_eq!(with_source(settings).unwrap(), expected);
+        assert!(with_source(expected).is_err());
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        assert!(with_source(&fs::read_to_string(root.join(SETTINGS)).unwrap()).is_ok());
     }
 
     #[test]
