@@ -42,7 +42,7 @@ pub enum FixedChain {
 
 impl FixedChain {
     /// All chains, in kube-proxy's order of declaration.
-    pub const ALL: [FixedChain; 10] = [
+    pub const ALL: &[FixedChain] = &[
         FixedChain::FilterServices,
         FixedChain::FilterExternalServices,
         FixedChain::FilterForward,
