@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    alerts, circles, conformance, import_order, imports, layers, links, metrics, public_api,
+    alerts, circles, conformance, import_order, imports, layers, links, metrics, package, public_api,
     retry::retry,
     shape, snippets, words,
     workspace::{Workspace, output, succeed},
@@ -37,6 +37,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("example programs in documents", || snippets::check(workspace));
     checks.one("conformance list", || conformance::check(workspace));
     checks.one("links of documents", || links::check(workspace));
+    checks.one("packages", || package::check(workspace));
     checks.one("metrics in documents", || metrics::check(workspace));
     checks.one("metrics of alerts and the dashboard", || alerts::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
