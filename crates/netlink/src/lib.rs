@@ -7,6 +7,8 @@ mod batch;
 mod connection;
 mod consistent;
 mod error;
+#[cfg(feature = "tokio")]
+mod event_stream;
 pub mod generic;
 mod message;
 mod namespace;
@@ -23,6 +25,8 @@ pub use batch::{Batch, Reply};
 pub use connection::{Connection, Datagram, Dump, RefusedRequest};
 pub use consistent::{Listing, list_until_consistent};
 pub use error::{Errno, Error, Refusal};
+#[cfg(feature = "tokio")]
+pub use event_stream::EventStream;
 pub use message::Message;
 pub use namespace::Namespace;
 #[cfg(feature = "fake")]
