@@ -27,6 +27,8 @@ mod parse;
 mod protocol_port;
 mod reason;
 mod revisions;
+#[cfg(feature = "serde")]
+mod serialization;
 mod service_names;
 mod set;
 mod set_family;
@@ -44,6 +46,7 @@ pub use error::{Cause, Error, InvalidOption, Refusal, Unsupported};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use kernlink_base::{Family, Protocol};
+pub use kernlink_netlink::{Connection, Errno, Namespace};
 pub use mac::MacAddress;
 pub use name::{InterfaceName, NameError, SetName, TypeName};
 pub use network::Network;
