@@ -110,7 +110,8 @@ impl FixedChain {
     pub(super) fn of(config: &Config, family: Family) -> impl Iterator<Item = FixedChain> {
         let has_firewall = family == Family::Ipv4 && config.serves_loopback_node_ports();
         Self::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .filter(move |chain| has_firewall || *chain != FixedChain::FilterFirewall)
     }
 }
