@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    alerts, circles, conformance, import_order, imports, layers, links, metrics, public_api, shape, site,
-    snippets,
+    alerts, circles, conformance, import_order, imports, layers, links, metrics, package, public_api, shape,
+    site, snippets,
     tools::Tool,
     words,
     workspace::{Workspace, succeed},
@@ -45,6 +45,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("conformance list", || conformance::check(workspace));
     checks.one("links of documents", || links::check(workspace));
     checks.one("pages of the site", || site::check(workspace));
+    checks.one("packages", || package::check(workspace));
     checks.one("metrics in documents", || metrics::check(workspace));
     checks.one("metrics of alerts and the dashboard", || alerts::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);

@@ -1,4 +1,7 @@
-//! Whether the relative links of Markdown files lead to files and headings that exist.
+//! Whether the links of Markdown files to files of this repository lead to files and headings that exist.
+//!
+//! The README of a published crate is also its page on crates.io and docs.rs, where a relative link leads nowhere: it has links to the
+//! repository's address, and these are checked in the same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,19 +13,51 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::workspace::{Workspace, files};
 
-/// Fails with every relative link whose file, or whose heading in a Markdown file, does not exist.
+/// The address of the files of the repository.
+const REPOSITORY: &str = "https://github.com/kernlink/kernlink/blob/main/";
+/// The address of the documentation of crates.
+const DOCUMENTATION: &str = "https://docs.rs/";
+
+/// Fails with every link to this repository whose file, or whose heading in a Markdown file, does not exist, with every link to the
+/// documentation of a crate of the workspace that is not published, and with every relative link in the README of a published crate.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let root = workspace.root();
     let mut problems = Vec::new();
     let mut links = 0;
     let mut known = BTreeMap::new();
+    let crates: Vec<_> = workspace
+        .published()
+        .iter()
+        .map(|package| package.name.to_string())
+        .collect();
+    let mut pages = Vec::new();
+    for package in workspace.published() {
+        let manifest = package.manifest_path.as_std_path();
+        pages.extend(
+            package
+                .readme
+                .iter()
+                .map(|readme| manifest.with_file_name(readme)),
+        );
+    }
     for relative in files(root, &["md"])? {
         let path = root.join(&relative);
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let name = relative.display();
         for (line, target) in targets(&text) {
             links += 1;
-            if let Some(problem) = problem(&path, &target, &mut known)? {
+            let problem = if let Some(of_repository) = target.strip_prefix(REPOSITORY) {
+                problem(&root.join("README.md"), of_repository, &mut known)?
+            } else if let Some(of_crate) = target.strip_prefix(DOCUMENTATION) {
+                problem_of_crate(of_crate, &crates)
+            } else if pages.contains(&path) && !target.starts_with('#') {
+                Some(format!(
+                    "`{target}` is relative, and leads nowhere on docs.rs; expected {REPOSITORY}..."
+                ))
+            } else {
+                problem(&path, &target, &mut known)?
+            };
+            if let Some(problem) = problem {
                 problems.push(format!("{name}:{line}: {problem}"));
             }
         }
@@ -34,7 +69,14 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     bail!("{}", problems.join("\n"))
 }
 
-/// The targets of the relative links of a text, with the number of the line. Code is left out. `[name]` alone is a link of rustdoc, which
+/// What is wrong with the part of a link after [`DOCUMENTATION`].
+fn problem_of_crate(target: &str, crates: &[String]) -> Option<String> {
+    let name = target.split(['/', '#']).next().unwrap_or_default();
+    let is_missing = name.starts_with("kernlink") && crates.iter().all(|published| published != name);
+    is_missing.then(|| format!("`{DOCUMENTATION}{target}`: there is no published crate {name}"))
+}
+
+/// The targets of the links of a text that are checked, with the number of the line. Code is left out. `[name]` alone is a link of rustdoc, which
 /// checks it.
 pub(crate) fn targets(text: &str) -> Vec<(usize, String)> {
     let mut targets = Vec::new();
@@ -56,7 +98,9 @@ pub(crate) fn targets(text: &str) -> Vec<(usize, String)> {
             targets.push((number, target.trim_matches(['<', '>']).to_owned()));
         }
     }
-    targets.retain(|(_, target)| is_relative(target));
+    targets.retain(|(_, target)| {
+        is_relative(target) || target.starts_with(REPOSITORY) || target.starts_with(DOCUMENTATION)
+    });
     targets
 }
 
@@ -163,6 +207,26 @@ mod tests {
         assert_eq!(
             targets(text),
             expected.map(|(line, target)| (line, target.to_owned()))
+        );
+    }
+
+    #[test]
+    fn links_to_the_repository_and_to_documentation_are_found() {
+        let text = "[a](https://github.com/kernlink/kernlink/blob/main/a.md#b) [c](https://docs.rs/kernlink-c) [d](https://d.org/)";
+        let expected = [
+            "https://github.com/kernlink/kernlink/blob/main/a.md#b",
+            "https://docs.rs/kernlink-c",
+        ];
+        assert_eq!(targets(text), expected.map(|target| (1, target.to_owned())));
+        let crates = ["kernlink-ipvs".to_owned()];
+        assert_eq!(
+            problem_of_crate("kernlink-ipvs/latest/kernlink_ipvs/", &crates),
+            None
+        );
+        assert_eq!(problem_of_crate("tokio", &crates), None);
+        assert_eq!(
+            problem_of_crate("kernlink-agent", &crates).unwrap(),
+            "`https://docs.rs/kernlink-agent`: there is no published crate kernlink-agent"
         );
     }
 

@@ -23,6 +23,7 @@ mod metrics;
 mod modules;
 mod nft_suite;
 mod nft_vectors;
+mod package;
 mod programs;
 mod promql;
 mod prose;
@@ -60,6 +61,10 @@ usage: cargo xtask VERB
   check [PART]              run all checks except tests, or those with PART in their names
   fix                       sort imports, format, update example programs and tables in documents
   public-api                write the public API of each published crate to public-api/
+  package                   check what the packages of the published crates contain, then publish all of them without
+                            upload (cargo publish --dry-run), in the order of their dependencies
+  semver COMMIT             list the public items in public-api/ of a commit, such as the tag of a release, that are
+                            removed or changed now; exit with 1 if there are any in a crate with an equal version
   shape                     print the files of each kernel crate as a Markdown table
   test [--tier TIER]...     run the tests of all tiers, or of the given ones: unit, host, vm;
                             as root, install missing programs first
@@ -123,7 +128,12 @@ enum Verb {
         files: Vec<String>,
     },
     Fix,
+    Package,
     PublicApi,
+    Semver {
+        /// What the API is compared with.
+        commit: String,
+    },
     Shape,
     Test {
         tiers: Vec<Tier>,
@@ -213,7 +223,9 @@ fn run() -> Result<ExitCode> {
             shape::write(&workspace)?;
             true
         }
+        Verb::Package => package::run(&workspace).map(|()| true)?,
         Verb::PublicApi => public_api::write(&workspace).map(|()| true)?,
+        Verb::Semver { commit } => public_api::semver(&workspace, &commit)?,
         Verb::Shape => shape::print(&workspace).map(|()| true)?,
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters, repeat } => test::run_vm_only(&workspace, &filters, repeat, &options)?,
@@ -307,7 +319,11 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             files: words.by_ref().collect(),
         },
         Some("fix") => Verb::Fix,
+        Some("package") => Verb::Package,
         Some("public-api") => Verb::PublicApi,
+        Some("semver") => Verb::Semver {
+            commit: words.next().context("semver: missing commit")?,
+        },
         Some("shape") => Verb::Shape,
         Some("site") => Verb::Site,
         Some("test") if tiers.is_empty() => Verb::Test {

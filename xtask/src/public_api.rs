@@ -62,6 +62,69 @@ pub(crate) fn write(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// Prints the public items of a commit that `public-api/` does not have now: a program that uses one no longer compiles, or may not.
+/// False if there are any in a crate whose version is equal or compatible.
+///
+/// It compares the lines of the files. A change that no line shows, such as a type that is no longer `Send`, is not found.
+pub(crate) fn semver(workspace: &Workspace, commit: &str) -> Result<bool> {
+    let git = |arguments: &[&str]| output(Command::new("git").current_dir(workspace.root()).args(arguments));
+    let manifest = git(&["show", &format!("{commit}:Cargo.toml")])?;
+    let old_version = version_of(&manifest).context("no version in Cargo.toml of that commit")?;
+    let now = recorded(&workspace.root().join(FOLDER))?;
+    let mut is_compatible = true;
+    for path in git(&["ls-tree", "--name-only", commit, &format!("{FOLDER}/")])?.lines() {
+        let old = git(&["show", &format!("{commit}:{path}")])?;
+        let name = path.trim_start_matches(FOLDER).trim_start_matches('/');
+        let new = now
+            .iter()
+            .find(|(file, _)| file == name)
+            .map_or("", |(_, text)| text);
+        let gone = removed(&old, new);
+        if gone.is_empty() {
+            continue;
+        }
+        let package = workspace.package(name.trim_end_matches(".txt")).ok();
+        let new_version = package.map(|package| package.version.to_string());
+        let is_allowed = new_version
+            .as_deref()
+            .is_some_and(|new| !is_compatible_version(&old_version, new));
+        let new_version = new_version.unwrap_or_else(|| "no package".to_owned());
+        println!(
+            "{name}: {old_version} -> {new_version}: {} items are removed or changed",
+            gone.len()
+        );
+        for line in gone {
+            println!("  -{line}");
+        }
+        is_compatible &= is_allowed;
+    }
+    Ok(is_compatible)
+}
+
+/// The items of a text that another one does not have, without the first line.
+fn removed<'a>(old: &'a str, new: &str) -> Vec<&'a str> {
+    let there: HashSet<_> = new.lines().collect();
+    old.lines().skip(1).filter(|line| !there.contains(line)).collect()
+}
+
+/// The version in `[workspace.package]`.
+fn version_of(manifest: &str) -> Option<String> {
+    let (_, rest) = manifest.split_once("[workspace.package]")?;
+    let line = rest.lines().find_map(|line| line.strip_prefix("version = "))?;
+    Some(line.trim_matches('"').to_owned())
+}
+
+/// Whether cargo takes the new version for the old one: the first number that is not 0 is equal.
+fn is_compatible_version(old: &str, new: &str) -> bool {
+    let numbers = |version: &str| version.split('.').map(str::to_owned).collect::<Vec<_>>();
+    let (old, new) = (numbers(old), numbers(new));
+    let first = old
+        .iter()
+        .position(|number| number != "0")
+        .unwrap_or(old.len() - 1);
+    old.get(..=first) == new.get(..=first)
+}
+
 /// Names and contents of files.
 type Files = Vec<(String, String)>;
 
@@ -361,6 +424,28 @@ fn without_generics(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn removed_and_changed_items_are_breaking_and_new_ones_are_not() {
+        let old = "# first line\n\npub fn a()\npub fn b(u8)\n";
+        assert_eq!(
+            removed(old, "# another line\n\npub fn a()\npub fn b(u8)\npub fn c()\n"),
+            [""; 0]
+        );
+        assert_eq!(
+            removed(old, "# first line\n\npub fn b(u16)\n"),
+            ["pub fn a()", "pub fn b(u8)"]
+        );
+    }
+
+    #[test]
+    fn versions_are_compatible_as_cargo_compares_them() {
+        assert!(is_compatible_version("0.1.0", "0.1.7") && is_compatible_version("1.2.3", "1.4.0"));
+        assert!(!is_compatible_version("0.1.0", "0.2.0") && !is_compatible_version("1.2.3", "2.0.0"));
+        assert!(!is_compatible_version("0.0.1", "0.0.2"));
+        let manifest = "[workspace]\n[workspace.package]\nversion = \"0.1.0\"\n";
+        assert_eq!(version_of(manifest).unwrap(), "0.1.0");
+    }
 
     #[test]
     fn functions_of_trait_implementations_are_left_out() {

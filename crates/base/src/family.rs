@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,9 +66,44 @@ impl fmt::Display for Family {
     }
 }
 
+/// A text that is not an address family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseFamilyError(String);
+
+impl fmt::Display for ParseFamilyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid address family {:?}; valid: IPv4, IPv6", self.0)
+    }
+}
+
+impl std::error::Error for ParseFamilyError {}
+
+impl FromStr for Family {
+    type Err = ParseFamilyError;
+
+    /// Parses `IPv4` or `IPv6` in any case.
+    fn from_str(text: &str) -> Result<Self, ParseFamilyError> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|family| family.to_string().eq_ignore_ascii_case(text))
+            .ok_or_else(|| ParseFamilyError(text.to_owned()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn families_read_back_as_they_print() {
+        for family in Family::ALL {
+            assert_eq!(family.to_string().parse(), Ok(family));
+        }
+        assert_eq!("ipv6".parse(), Ok(Family::Ipv6));
+        assert_eq!(
+            "v4".parse::<Family>().unwrap_err().to_string(),
+            "invalid address family \"v4\"; valid: IPv4, IPv6"
+        );
+    }
 
     #[test]
     fn a_mapped_address_is_ipv6() {

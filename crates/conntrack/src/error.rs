@@ -15,7 +15,7 @@ use crate::port_range::PortRange;
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused an operation, or the communication failed.
-    #[error("cannot execute conntrack {operation}")]
+    #[error("cannot execute conntrack {operation}{}", requirement(.source))]
     Failed {
         /// The operation.
         operation: Box<Operation>,
@@ -57,7 +57,7 @@ pub enum Error {
         problem: InvalidOperation,
     },
     /// The kernel refused to add or delete an expectation, or the communication failed.
-    #[error("cannot {attempt} the expectation {expectation}")]
+    #[error("cannot {attempt} the expectation {expectation}{}", requirement(.source))]
     Expectation {
         /// The attempted action, in the infinitive.
         attempt: &'static str,
@@ -90,7 +90,7 @@ pub enum Error {
         first: Box<Error>,
     },
     /// A request that does not change the table failed.
-    #[error("cannot {attempt}")]
+    #[error("cannot {attempt}{}", requirement(.source))]
     Request {
         /// The attempted action, in the infinitive.
         attempt: &'static str,
@@ -222,6 +222,18 @@ pub enum InvalidOperation {
     UnconditionalFilter,
 }
 
+/// What the caller lacks, for the text of an error.
+fn requirement(source: &kernlink_netlink::Error) -> &'static str {
+    match source {
+        // Another capability is required in the user namespaces of a network namespace that is entered; the source names it.
+        kernlink_netlink::Error::Namespace { .. } => "",
+        _ if matches!(source.errno(), Some(Errno::EPERM | Errno::EACCES)) => {
+            "; CAP_NET_ADMIN is required in the user namespace that owns the network namespace"
+        }
+        _ => "",
+    }
+}
+
 impl Error {
     /// An error of another implementation of [`Conntrack`](crate::Conntrack). `attempt` is the attempted action and its object,
     /// printed after "cannot". `cause` is the source. All predicates are false for this error.
@@ -318,5 +330,24 @@ impl Error {
             Error::OutcomeMissing => true,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_capability_is_named() {
+        let of = |errno| {
+            let source = kernlink_netlink::Error::Refused(kernlink_netlink::Refusal::new(errno));
+            let attempt = "list flows";
+            Error::Request { attempt, source }.to_string()
+        };
+        assert_eq!(
+            of(Errno::EPERM),
+            "cannot list flows; CAP_NET_ADMIN is required in the user namespace that owns the network namespace"
+        );
+        assert_eq!(of(Errno::ENOMEM), "cannot list flows");
     }
 }

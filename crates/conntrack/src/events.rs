@@ -49,6 +49,20 @@ pub enum Event {
     Overrun,
 }
 
+impl fmt::Display for Event {
+    /// As `conntrack -E` prints it: `[NEW] ipv4 2 tcp 6 ...`. An overrun is the sentence `events were lost`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::New(flow) => write!(f, "[NEW] {flow}"),
+            Event::Update(flow) => write!(f, "[UPDATE] {flow}"),
+            Event::Destroy(flow) => write!(f, "[DESTROY] {flow}"),
+            Event::ExpectationNew(expectation) => write!(f, "[NEW] expectation {expectation}"),
+            Event::ExpectationDestroy(expectation) => write!(f, "[DESTROY] expectation {expectation}"),
+            Event::Overrun => f.write_str("events were lost: the receive buffer was full"),
+        }
+    }
+}
+
 /// Which events to receive, and how: opens [`Events`].
 ///
 /// ```no_run
@@ -383,6 +397,21 @@ impl Iterator for Events {
             Ok(_) => Ok(Event::Overrun),
             Err(source) => Err(receive_failed(source)),
         })
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Events {
+    /// The events as an asynchronous stream, instead of the timeout.
+    ///
+    /// # Errors
+    /// As [`EventStream::new`](crate::EventStream::new).
+    ///
+    /// # Panics
+    /// As [`EventStream::new`](crate::EventStream::new).
+    pub fn into_stream(mut self) -> std::io::Result<crate::EventStream<Self>> {
+        self.set_timeout(Some(Duration::ZERO));
+        crate::EventStream::new(self)
     }
 }
 

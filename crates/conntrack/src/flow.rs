@@ -1,14 +1,15 @@
 //! Flows.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use kernlink_base::{Family, Protocol};
 
 use crate::notation::{ProtocolName, family_name, protocol_name};
-use crate::protocol_state::ProtocolState;
+use crate::protocol_state::{ProtocolState, TcpState};
 use crate::status::Status;
-use crate::tuple::{Direction, Tuple};
+use crate::tuple::{Direction, ProtocolPart, Tuple};
 use crate::wire;
 use crate::zone::{Zone, ZoneDirection};
 
@@ -221,6 +222,15 @@ impl Flow {
         self.original.protocol
     }
 
+    /// State of a TCP connection; `None` for other protocols, and in events that do not have it.
+    #[must_use]
+    pub fn tcp_state(&self) -> Option<TcpState> {
+        match self.protocol_state {
+            Some(ProtocolState::Tcp { state, .. }) => Some(state),
+            _ => None,
+        }
+    }
+
     /// The tuple of a direction.
     #[must_use]
     pub fn tuple(&self, direction: Direction) -> &Tuple {
@@ -309,9 +319,175 @@ impl fmt::Display for Flow {
     }
 }
 
+/// Why a text is not the notation of a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid flow key {text:?}: {problem}; expected such as `udp src=10.0.0.1 dst=10.0.0.2 sport=4660 dport=53 zone=7 id=9`"
+)]
+pub struct ParseFlowKeyError {
+    text: Box<str>,
+    problem: Box<str>,
+}
+
+impl FromStr for FlowKey {
+    type Err = ParseFlowKeyError;
+
+    /// Parses what `Display` prints: the name or number of the protocol, and fields in any order, each at most once. Ports are
+    /// `sport` and `dport`; keys of GRE `srckey` and `dstkey`; fields of ICMP `type`, `code` and, before the id of the flow, `id`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_key(text).map_err(|problem| ParseFlowKeyError {
+            text: text.into(),
+            problem: problem.into(),
+        })
+    }
+}
+
+fn parse_key(text: &str) -> Result<FlowKey, String> {
+    let mut words = text.split_ascii_whitespace();
+    let protocol = words.next().ok_or("it has no protocol")?;
+    let protocol = match protocol.parse() {
+        // 0 is a number that prints, and that `Protocol` does not read.
+        Ok(number) => Protocol(number),
+        Err(_) => protocol.parse::<Protocol>().map_err(|error| error.to_string())?,
+    };
+    let mut fields = Vec::new();
+    for word in words {
+        let (name, value) = word
+            .split_once('=')
+            .ok_or_else(|| format!("{word:?} is not a field NAME=VALUE"))?;
+        fields.push((name, value));
+    }
+    let source = take(&mut fields, "src")?.ok_or("src is missing")?;
+    let destination = take(&mut fields, "dst")?.ok_or("dst is missing")?;
+    let ports = match protocol {
+        Protocol::GRE => (take_key(&mut fields, "srckey")?, take_key(&mut fields, "dstkey")?),
+        _ => (take(&mut fields, "sport")?, take(&mut fields, "dport")?),
+    };
+    let part = if protocol.is_icmp() {
+        ProtocolPart::Icmp {
+            kind: take(&mut fields, "type")?.ok_or("type is missing")?,
+            code: take(&mut fields, "code")?.ok_or("code is missing")?,
+            identifier: take(&mut fields, "id")?.ok_or("id is missing")?,
+        }
+    } else {
+        match ports {
+            (Some(source), Some(destination)) => ProtocolPart::Ports { source, destination },
+            (None, None) => ProtocolPart::None,
+            _ => return Err("one of the two ports is missing".to_owned()),
+        }
+    };
+    let tuple = Tuple {
+        source,
+        destination,
+        protocol,
+        part,
+    };
+    tuple.check("tuple").map_err(|problem| problem.to_string())?;
+    let mut zone = Zone::DEFAULT;
+    for (name, direction) in [
+        ("zone", ZoneDirection::Both),
+        ("zone-orig", ZoneDirection::Original),
+        ("zone-reply", ZoneDirection::Reply),
+    ] {
+        if let Some(id) = take(&mut fields, name)? {
+            if zone != Zone::DEFAULT {
+                return Err("more than one zone".to_owned());
+            }
+            // Zone 0 has no direction.
+            zone = if id == 0 {
+                Zone::DEFAULT
+            } else {
+                Zone { id, direction }
+            };
+        }
+    }
+    let id = take(&mut fields, "id")?;
+    match fields.first() {
+        Some((name, _)) => Err(format!("unexpected field {name:?}")),
+        None => Ok(FlowKey { tuple, zone, id }),
+    }
+}
+
+/// The value of the first field of this name, which is removed.
+fn take<T: FromStr>(fields: &mut Vec<(&str, &str)>, name: &str) -> Result<Option<T>, String> {
+    let Some(index) = fields.iter().position(|(field, _)| *field == name) else {
+        return Ok(None);
+    };
+    let (_, value) = fields.remove(index);
+    value
+        .parse()
+        .map(Some)
+        .map_err(|_| format!("invalid value {value:?} of {name}"))
+}
+
+/// As [`take`], for a hexadecimal number after `0x`.
+fn take_key(fields: &mut Vec<(&str, &str)>, name: &str) -> Result<Option<u16>, String> {
+    let Some(text) = take::<String>(fields, name)? else {
+        return Ok(None);
+    };
+    let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
+    let number = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+    number
+        .map(Some)
+        .ok_or_else(|| format!("invalid value {text:?} of {name}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_of_a_tcp_connection_is_at_the_flow() {
+        let tuple = Tuple::tcp("10.0.0.1:4660".parse().unwrap(), "10.0.0.2:53".parse().unwrap());
+        let mut flow = Flow::new(tuple, tuple.inverted().unwrap());
+        assert_eq!(flow.tcp_state(), None);
+        flow.protocol_state = Some(ProtocolState::Tcp {
+            state: TcpState::TIME_WAIT,
+            window_scale: [0; 2],
+            flags: [0; 2],
+        });
+        assert_eq!(flow.tcp_state(), Some(TcpState::TIME_WAIT));
+    }
+
+    #[test]
+    fn a_text_that_is_no_key_is_refused_with_its_problem() {
+        for (text, problem) in [
+            ("", "it has no protocol"),
+            ("tcp", "src is missing"),
+            ("nope src=10.0.0.1 dst=10.0.0.2", "invalid protocol \"nope\""),
+            (
+                "tcp src=10.0.0.1 dst=10.0.0.2 sport=1",
+                "one of the two ports is missing",
+            ),
+            (
+                "tcp src=10.0.0.1 dst=10.0.0.2 sport=1 dport=65536",
+                "invalid value \"65536\" of dport",
+            ),
+            (
+                "tcp src=10.0.0.1 dst=10.0.0.2",
+                "ports or ICMP fields do not match protocol tcp",
+            ),
+            (
+                "udp src=10.0.0.1 dst=::1 sport=1 dport=2",
+                "addresses of different families",
+            ),
+            (
+                "udp src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 dport=3",
+                "unexpected field \"dport\"",
+            ),
+            (
+                "udp src=10.0.0.1 dst=10.0.0.2 sport=1 dport=2 zone=1 zone-orig=2",
+                "more than one zone",
+            ),
+            (
+                "gre src=10.0.0.1 dst=10.0.0.2 srckey=0x+1 dstkey=0x2",
+                "invalid value \"0x+1\" of srckey",
+            ),
+        ] {
+            let error = text.parse::<FlowKey>().unwrap_err().to_string();
+            assert!(error.contains(problem), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn a_key_prints_its_fields() {

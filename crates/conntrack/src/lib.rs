@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 #[cfg(feature = "fake")]
@@ -21,6 +22,8 @@ mod notation;
 mod operation;
 mod port_range;
 mod protocol_state;
+#[cfg(feature = "serde")]
+mod serialization;
 mod stale_filter;
 mod statistics;
 mod status;
@@ -38,10 +41,13 @@ pub use expectation::{Expectation, ExpectationFlags, NewExpectation};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use filter::{Filter, LabelFilter, MarkFilter, StatusFilter};
-pub use flow::{Counters, Flow, FlowKey, Labels, SequenceAdjustment, Synproxy};
+pub use flow::{Counters, Flow, FlowKey, Labels, ParseFlowKeyError, SequenceAdjustment, Synproxy};
 pub use flow_update::FlowUpdate;
 pub use flows::Flows;
 pub use kernlink_base::{Family, Protocol};
+#[cfg(feature = "tokio")]
+pub use kernlink_netlink::EventStream;
+pub use kernlink_netlink::{Connection, Errno, Namespace};
 pub use new_flow::{NatTarget, NewFlow};
 pub use operation::{FlushScope, Operation};
 pub use port_range::PortRange;

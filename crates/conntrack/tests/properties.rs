@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use kernlink_conntrack::{
-    Client, Conntrack, Counters, DccpState, Error, Filter, Flow, Labels, Protocol, ProtocolPart,
+    Client, Conntrack, Counters, DccpState, Error, Filter, Flow, FlowKey, Labels, Protocol, ProtocolPart,
     ProtocolState, SctpState, SequenceAdjustment, Status, Synproxy, TcpState, Tuple, TupleFilter, Zone,
     ZoneDirection,
 };
@@ -150,6 +150,22 @@ fn list(datagram: &[u8]) -> Vec<Result<Flow, Error>> {
 }
 
 proptest! {
+    #[test]
+    fn keys_read_back_as_they_print(tuple in tuple(), zone in any::<u16>(), direction in 0..3, id in option::of(any::<u32>())) {
+        let direction = [ZoneDirection::Both, ZoneDirection::Original, ZoneDirection::Reply][direction as usize];
+        // The direction of zone 0 does not print.
+        let direction = if zone == 0 { ZoneDirection::Both } else { direction };
+        let key = FlowKey { tuple, zone: Zone { id: zone, direction }, id };
+        prop_assert_eq!(key.to_string().parse::<FlowKey>(), Ok(key));
+    }
+
+    #[test]
+    fn any_text_is_a_key_or_an_error(text in "(tcp|udp|gre|icmp|[0-9]{1,4})( (src|dst|sport|dport|srckey|type|code|id|zone)=[0-9a-fx.:+]{0,9}){0,8}") {
+        if let Ok(key) = text.parse::<FlowKey>() {
+            prop_assert_eq!(key.to_string().parse::<FlowKey>(), Ok(key));
+        }
+    }
+
     #[test]
     fn an_encoded_flow_is_decoded(flow in flow()) {
         let listed = list(&support::flow_message(&flow));

@@ -1,6 +1,7 @@
 //! Events: changes of links and addresses.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -23,6 +24,19 @@ pub enum Event {
     AddressDeleted(HostAddress),
     /// The receive buffer was full and an unknown number of events was lost: call [`resync`](Events::resync).
     Overrun,
+}
+
+impl fmt::Display for Event {
+    /// The link or address; before it `deleted`, as `ip monitor` prints `Deleted`. An overrun is the sentence `events were lost`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::LinkChanged(link) => write!(f, "link {link}"),
+            Event::LinkDeleted(link) => write!(f, "deleted link {link}"),
+            Event::AddressChanged(address) => write!(f, "address {address}"),
+            Event::AddressDeleted(address) => write!(f, "deleted address {address}"),
+            Event::Overrun => f.write_str("events were lost: the receive buffer was full"),
+        }
+    }
 }
 
 /// Iterator over changes of links and addresses in a network namespace, also those by this process. As
@@ -163,6 +177,21 @@ fn decode(message: Message<'_>) -> Result<Option<RawEvent>, kernlink_netlink::Er
         uapi::RTM_NEWADDR => address(RawEvent::AddressChanged),
         uapi::RTM_DELADDR => address(RawEvent::AddressDeleted),
         _ => Ok(None),
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Events {
+    /// The events as an asynchronous stream, instead of the timeout.
+    ///
+    /// # Errors
+    /// As [`EventStream::new`](crate::EventStream::new).
+    ///
+    /// # Panics
+    /// As [`EventStream::new`](crate::EventStream::new).
+    pub fn into_stream(mut self) -> std::io::Result<crate::EventStream<Self>> {
+        self.set_timeout(Some(Duration::ZERO));
+        crate::EventStream::new(self)
     }
 }
 

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;
 mod address_key;
@@ -19,6 +20,8 @@ mod replace;
 mod route;
 mod scope;
 mod selection;
+#[cfg(feature = "serde")]
+mod serialization;
 pub mod uapi;
 mod wire;
 
@@ -30,6 +33,9 @@ pub use error::{Cause, Error};
 pub use events::{Event, Events, Snapshot};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
+#[cfg(feature = "tokio")]
+pub use kernlink_netlink::EventStream;
+pub use kernlink_netlink::{Connection, Errno, Namespace};
 pub use link::{DummyLink, Link, LinkFlags, LinkState};
 pub use name::{InvalidLinkName, Label, LinkName};
 pub use operation::Operation;

@@ -2,6 +2,10 @@
 
 // Circle of imports: `DummyLinks` provides `replace` for every implementation.
 
+use std::fmt;
+
+use kernlink_base::ErrorChain;
+
 use crate::{
     Difference, DummyLinks, Error, LinkAddress, LinkName, LocalRoute, Operation, Ownership, Selection,
     difference,
@@ -19,6 +23,26 @@ pub struct ReplaceReport {
     pub restored: Vec<LocalRoute>,
     /// Operations that failed, in order.
     pub failures: Vec<(Operation, Error)>,
+}
+
+impl fmt::Display for ReplaceReport {
+    /// One line: `3 operations done, 1 route restored, 1 failed: address add 10.0.0.1/32 dev dummy0: ...`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        write!(f, "{} operation{} done", self.done, plural(self.done))?;
+        if !self.restored.is_empty() {
+            let count = self.restored.len();
+            write!(f, ", {count} route{} restored", plural(count))?;
+        }
+        if !self.failures.is_empty() {
+            write!(f, ", {} failed", self.failures.len())?;
+        }
+        for (index, (operation, error)) in self.failures.iter().enumerate() {
+            let separator = if index == 0 { ":" } else { ";" };
+            write!(f, "{separator} {operation}: {}", ErrorChain(error))?;
+        }
+        Ok(())
+    }
 }
 
 impl ReplaceReport {
@@ -98,4 +122,29 @@ pub(crate) fn replace<L: DummyLinks + ?Sized>(
         report.execute(links, lost);
     }
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_prints_what_was_done_and_what_failed() {
+        let link: LinkName = "dummy0".parse().unwrap();
+        let mut report = ReplaceReport {
+            done: 1,
+            ..ReplaceReport::default()
+        };
+        assert_eq!(report.to_string(), "1 operation done");
+        let key = "10.0.0.1/32".parse().unwrap();
+        report
+            .failures
+            .push((Operation::DeleteAddress(link, key), Error::OutcomeMissing));
+        let text = report.to_string();
+        assert!(
+            text.starts_with("1 operation done, 1 failed: address del"),
+            "{text}"
+        );
+        assert!(text.contains("10.0.0.1/32"), "{text}");
+    }
 }

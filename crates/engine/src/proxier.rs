@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use kernlink_base::Backoff;
 use kernlink_services::{
-    Change, Changes, Event, Family, FrontendKey, Kind, ObjectName, Reason, Services, SourceId,
+    Change, Changes, EndpointSlice, Event, Family, FrontendKey, Kind, ObjectName, Reason, Service, Services,
+    SourceId,
 };
 
 use crate::apply;
@@ -177,6 +178,18 @@ impl<M: DataPath> Proxier<M> {
     /// and the node. The kernel is not touched before the next sync.
     pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
         self.services.change(source, change)
+    }
+
+    /// Makes these the Services and EndpointSlices of a source, which has delivered its first full lists with this call; see
+    /// [`Change::replace_all`]. Returns events as [`change`](Self::change).
+    pub fn replace_all(
+        &mut self,
+        source: SourceId,
+        services: Vec<Service>,
+        slices: Vec<EndpointSlice>,
+    ) -> Vec<Event> {
+        let changes = Change::replace_all(services, slices).into_iter();
+        changes.flat_map(|change| self.change(source, change)).collect()
     }
 
     /// Whether a change since the last call must not wait for others: an endpoint does not accept traffic any more, or a Service has its first one

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
-use kernlink_services::{Change, Event, Family, HealthCheck, Kind, MergedChanges, SourceId};
+use kernlink_services::{
+    Change, EndpointSlice, Event, Family, HealthCheck, Kind, MergedChanges, Service, SourceId,
+};
 
 use crate::broadcast::{Broadcaster, Subscriber, Subscription};
 use crate::data_path::{DataPath, SyncErrorOf, SyncedOf};
@@ -22,7 +24,7 @@ use crate::status::{Recorder, Status};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<M: DataPath> {
-    /// New events about objects that a source delivered. Other events are in [`Synced::events`](crate::Synced::events).
+    /// New events about objects that a source delivered. Other events are in [`Synced::events`](crate::Synced::events); [`Notice::events`] has both.
     Events(Vec<Event>),
     /// A sync ended. Its report may contain failures, which are retried. If it [is partial](crate::Synced::is_partial), another one follows at once,
     /// regardless of the intervals of the schedule.
@@ -31,6 +33,18 @@ pub enum Notice<M: DataPath> {
     Failed(SyncErrorOf<M>),
     /// A configuration was refused; the previous one stays.
     InvalidConfig(InvalidConfig),
+}
+
+impl<M: DataPath> Notice<M> {
+    /// The new events of this notice, about objects, conflicts, frontends and the node: all that there are. Their order is that of their occurrence.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        match self {
+            Notice::Events(events) => events,
+            Notice::Synced(synced) => &synced.events,
+            Notice::Failed(_) | Notice::InvalidConfig(_) => &[],
+        }
+    }
 }
 
 type Read<M> = Box<dyn FnOnce(&Proxier<M>) + Send>;
@@ -176,6 +190,12 @@ impl<M: DataPath> Runner<M> {
                 .for_each(|change| recorder.on_change(change, now, time));
         }
         self.send_changes(source, changes);
+    }
+
+    /// Makes these the Services and EndpointSlices of a source, which has delivered its first full lists with this call; see [`Change::replace_all`].
+    /// Later changes need not be complete lists.
+    pub fn replace_all(&self, source: SourceId, services: Vec<Service>, slices: Vec<EndpointSlice>) {
+        self.change_all(source, Change::replace_all(services, slices).into());
     }
 
     /// Adds changes to those that wait, or sends them.

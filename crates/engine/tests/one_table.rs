@@ -7,16 +7,16 @@ mod forwards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use kernlink_engine::contract::{Calls, Client, Fixture, Host, Random, Request};
 use kernlink_engine::services::{
     ArbitratedFrontend, Change, Config, Endpoint, EndpointPort, EndpointSlice, Family, Frontend, FrontendKey,
-    InterfaceAddress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, SourceId, TrafficPolicy,
+    InterfaceAddress, ObjectChange, ObjectName, Port, Protocol, Service, SourceId, TrafficPolicy,
 };
-use kernlink_engine::{Objects, OneTable, Proxier};
+use kernlink_engine::{Intervals, Objects, OneTable, Proxier, Runner, Schedule};
 
 use crate::forwards::Forwards;
 
@@ -31,14 +31,7 @@ fn the_smallest_data_path_serves_a_service() {
         .with_port(EndpointPort::new("http", 8080))
         .with_endpoint(Endpoint::new([10, 244, 0, 2].into()));
     let source = SourceId(0);
-    proxier.change(source, Change::Services(ObjectChange::ReplaceAll(vec![service])));
-    proxier.change(
-        source,
-        Change::EndpointSlices(ObjectChange::ReplaceAll(vec![slice])),
-    );
-    for kind in [Kind::Service, Kind::EndpointSlice] {
-        proxier.change(source, Change::synced(kind));
-    }
+    assert_eq!(proxier.replace_all(source, vec![service], vec![slice]), []);
     assert_eq!(
         proxier.plan(Instant::now()).unwrap().to_string(),
         "# write objects\n[1] write forward 10.96.0.1:80/TCP: [10.244.0.2:8080]\n"
@@ -52,6 +45,35 @@ fn the_smallest_data_path_serves_a_service() {
         "# delete objects\n[1] delete forward 10.96.0.1:80/TCP\n"
     );
     assert_eq!(proxier.into_kernel().list().unwrap(), []);
+}
+
+#[test]
+fn a_runner_reports_the_events_of_sources_and_of_syncs_by_one_function() {
+    let config = Config::new("node-a");
+    let proxier = Proxier::<OneTable<Forwards>>::new(&config, Forwards::default()).unwrap();
+    let (sender, events) = std::sync::mpsc::channel();
+    let runner = Runner::start(proxier, Schedule::new(Intervals::default()), move |notice| {
+        for event in notice.events() {
+            let _ = sender.send(event.to_string());
+        }
+    })
+    .unwrap();
+    let service = |name, address: IpAddr| {
+        let service = Service::new(ObjectName::new("default", name));
+        service.with_cluster_ip(address).with_port(Port::new("http", 80))
+    };
+    let address: IpAddr = [10, 96, 0, 1].into();
+    // A conflict is found by a sync, an invalid address when the object is delivered.
+    let mut invalid = service("c", address);
+    invalid.cluster_ip = "10.96.0".to_owned();
+    let services = vec![service("a", address), service("b", address), invalid];
+    runner.replace_all(SourceId(0), services, Vec::new());
+    let mut missing = vec!["10.96.0", "default/b"];
+    while !missing.is_empty() {
+        let event = events.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        missing.retain(|text| !event.contains(text));
+    }
+    runner.stop().unwrap();
 }
 
 kernlink_engine::contract_tests!(MemoryFixture);

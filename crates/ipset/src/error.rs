@@ -182,7 +182,10 @@ impl Error {
     /// Whether the set or entry exists already.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
-        matches!(self.reason(), Some(Reason::SetExists | Reason::EntryExists))
+        matches!(
+            self.reason(),
+            Some(Reason::SetExists { .. } | Reason::EntryExists)
+        )
     }
 
     /// Whether the running kernel, or the implementation of [`IpSets`](crate::IpSets), does not support the action.

@@ -141,6 +141,17 @@ impl Fake {
                 refusal.reason = crate::Reason::Full { maxelem };
                 Error::Refused { action, refusal }
             }
+            Error::Refused { action, mut refusal }
+                if refusal.reason == (crate::Reason::SetExists { set_type: None }) =>
+            {
+                let name = match operation {
+                    Operation::Rename { to, .. } => to,
+                    other => other.set(),
+                };
+                let set_type = self.sets.get(name).map(|set| set.set.set_type);
+                refusal.reason = crate::Reason::SetExists { set_type };
+                Error::Refused { action, refusal }
+            }
             error => error,
         })
     }

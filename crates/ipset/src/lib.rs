@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // `contract/examples.rs` refers to this crate by its name.
 #[cfg(feature = "fake")]
@@ -26,6 +27,8 @@ mod parse;
 mod protocol_port;
 mod reason;
 mod revisions;
+#[cfg(feature = "serde")]
+mod serialization;
 mod service_names;
 mod set;
 mod set_family;
@@ -43,6 +46,7 @@ pub use error::{Cause, Error, InvalidOption, Refusal, Unsupported};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use kernlink_base::{Family, Protocol};
+pub use kernlink_netlink::{Connection, Errno, Namespace};
 pub use mac::MacAddress;
 pub use name::{InterfaceName, NameError, SetName, TypeName};
 pub use network::Network;

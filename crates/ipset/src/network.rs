@@ -157,6 +157,13 @@ impl From<IpNet> for Network {
     }
 }
 
+impl From<Network> for IpNet {
+    fn from(network: Network) -> Self {
+        // A prefix length never exceeds that of its address.
+        IpNet::new(network.address, network.prefix_len).unwrap_or_else(|_| network.address.into())
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Address(self.address))?;

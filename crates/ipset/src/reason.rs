@@ -16,7 +16,10 @@ pub enum Reason {
     /// No set has this name.
     NoSuchSet,
     /// A set with this name exists: with other options, or the caller required that it does not exist.
-    SetExists,
+    SetExists {
+        /// The type of that set; `None` if it could not be read.
+        set_type: Option<SetType>,
+    },
     /// No set has the second name.
     NoSuchSecondSet,
     /// A rule or a list uses the set, or another process is listing it.
@@ -103,7 +106,7 @@ impl Reason {
         };
         match errno {
             Errno::ENOENT => Reason::NoSuchSet,
-            Errno::EEXIST => Reason::SetExists,
+            Errno::EEXIST => Reason::SetExists { set_type: None },
             Errno::EBUSY => Reason::Busy,
             Errno::EPERM | Errno::EACCES => Reason::PermissionDenied,
             Errno::ENOMEM => Reason::NoMemory,
@@ -116,7 +119,7 @@ impl Reason {
             Errno(IPSET_ERR_MAX_SETS) => Reason::TooManySets,
             Errno(IPSET_ERR_BUSY | IPSET_ERR_REFERENCED) => Reason::Busy,
             Errno(IPSET_ERR_EXIST_SETNAME2) => match change {
-                Some(Operation::Rename { .. }) => Reason::SetExists,
+                Some(Operation::Rename { .. }) => Reason::SetExists { set_type: None },
                 _ => Reason::NoSuchSecondSet,
             },
             Errno(IPSET_ERR_TYPE_MISMATCH) => Reason::DifferentTypes,
@@ -176,7 +179,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Reason::NoSuchSet => "the set does not exist",
-            Reason::SetExists => "a set with this name exists",
+            Reason::SetExists {
+                set_type: Some(set_type),
+            } => return write!(f, "a set with this name exists; its type is {set_type}"),
+            Reason::SetExists { set_type: None } => "a set with this name exists",
             Reason::NoSuchSecondSet => "the second set does not exist",
             Reason::Busy => "the set is in use by a rule or list, or is being listed",
             Reason::DifferentTypes => "the sets differ in type or family",

@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn no_option_needs_a_newer_revision_than_the_newest_known() {
-        for set_type in SetType::ALL {
+        for &set_type in SetType::ALL {
             let needed = OPTIONS
                 .iter()
                 .filter_map(|option| option.since(set_type))

@@ -68,7 +68,7 @@ pub enum Dimension {
 
 impl SetType {
     /// All types that this crate supports.
-    pub const ALL: [SetType; 16] = [
+    pub const ALL: &[SetType] = &[
         SetType::BitmapIp,
         SetType::BitmapIpMac,
         SetType::BitmapPort,
@@ -168,7 +168,8 @@ impl SetType {
 impl From<TypeName> for SetType {
     fn from(name: TypeName) -> Self {
         SetType::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|known| name.as_bytes() == known.known_name().as_bytes())
             .unwrap_or(SetType::Unknown(name))
     }
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn every_type_parses_from_its_name_and_the_name_lists_its_dimensions() {
-        for set_type in SetType::ALL {
+        for &set_type in SetType::ALL {
             assert_eq!(set_type.to_string().parse(), Ok(set_type));
             assert_eq!(
                 SetType::from(TypeName::from_bytes(set_type.as_bytes()).unwrap()),

@@ -217,7 +217,7 @@ proptest! {
         if let Ok(operations) = notation::parse_with(&text, |_| Some((SetType::HashIpPort, SetFamily::Inet))) {
             let _ = notation::render(&operations);
         }
-        for set_type in SetType::ALL {
+        for &set_type in SetType::ALL {
             let _ = EntryRange::parse(&text, set_type, SetFamily::Inet);
         }
     }

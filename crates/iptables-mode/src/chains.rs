@@ -42,7 +42,7 @@ pub enum FixedChain {
 
 impl FixedChain {
     /// All chains, in kube-proxy's order of declaration.
-    pub const ALL: [FixedChain; 10] = [
+    pub const ALL: &[FixedChain] = &[
         FixedChain::FilterServices,
         FixedChain::FilterExternalServices,
         FixedChain::FilterForward,
@@ -110,7 +110,8 @@ impl FixedChain {
     pub(super) fn of(config: &Config, family: Family) -> impl Iterator<Item = FixedChain> {
         let has_firewall = family == Family::Ipv4 && config.serves_loopback_node_ports();
         Self::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .filter(move |chain| has_firewall || *chain != FixedChain::FilterFirewall)
     }
 }

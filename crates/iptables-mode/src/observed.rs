@@ -54,7 +54,7 @@ impl Observed {
     pub(super) fn nothing() -> Self {
         Self {
             jumps: vec![false; jumps().len()],
-            unread: TABLES.into(),
+            unread: TABLES.iter().copied().collect(),
             ..Self::default()
         }
     }
@@ -107,7 +107,8 @@ impl Reader {
     fn take(&mut self, family: Family, rest: &Ruleset) -> ReadTables {
         let mut read = std::mem::take(&mut self.families[family.index()]);
         let unread: BTreeSet<Table> = TABLES
-            .into_iter()
+            .iter()
+            .copied()
             .filter(|table| rest.is_unreadable(*table))
             .collect();
         for table in &unread {
@@ -141,7 +142,7 @@ impl FamilyReader {
 
     fn chain(&mut self, family: Family, table: Table, name: &ChainName, chain: &Chain) {
         let is_it = |fixed: &FixedChain| fixed.table() == table && fixed.text() == name.as_str();
-        if let Some(fixed) = FixedChain::ALL.into_iter().find(is_it) {
+        if let Some(fixed) = FixedChain::ALL.iter().copied().find(is_it) {
             self.fixed.insert(fixed, ObservedChain::of(chain, family));
         } else if table == Table::Nat && is_port_chain(name) {
             self.chains.push((*name, fingerprint_of_chain(chain, family)));

@@ -88,7 +88,11 @@ impl fmt::Debug for Retiring {
 fn known(read: Result<Ruleset, Error>) -> Result<Ruleset, Error> {
     match read {
         Err(error) if error.is_unsupported() => Ok(Ruleset::new()),
-        Ok(tables) => match Table::ALL.into_iter().find(|table| tables.is_unreadable(*table)) {
+        Ok(tables) => match Table::ALL
+            .iter()
+            .copied()
+            .find(|table| tables.is_unreadable(*table))
+        {
             Some(table) => Err(unreadable_table(&tables, table)),
             None => Ok(tables),
         },

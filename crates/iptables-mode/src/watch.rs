@@ -25,7 +25,7 @@ impl Watchable for Config {
     type Key = Key;
 
     fn watched(&self) -> Result<Watched<Key>, WatchError> {
-        let fixed = FixedChain::ALL.into_iter().filter(|chain| !chain.is_shared());
+        let fixed = FixedChain::ALL.iter().copied().filter(|chain| !chain.is_shared());
         let fixed = fixed.map(|chain| (chain.table(), chain.text().into()));
         let built_in = jumps().iter();
         let built_in = built_in.map(|jump| (jump.table, jump.chain.as_str().into()));

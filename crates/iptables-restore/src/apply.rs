@@ -362,7 +362,7 @@ fn tables_of(target: &Target) -> &'static [Table] {
         Target::Notrack | Target::Ct(_) => &[Table::Raw],
         Target::Tproxy(_) => &[Table::Mangle],
         Target::Reject(_) => &[Table::Filter],
-        _ => &Table::ALL,
+        _ => Table::ALL,
     }
 }
 

@@ -132,6 +132,22 @@ impl From<IpNet> for Network {
     }
 }
 
+impl TryFrom<Network> for IpNet {
+    type Error = Error;
+
+    /// Bits outside the prefix are kept; [`IpNet::trunc`] clears them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the mask is not a prefix, such as `255.0.255.0`.
+    fn try_from(network: Network) -> Result<Self, Error> {
+        let invalid = || Error::invalid("network", &network.to_string(), "the mask is not a prefix length");
+        match network.short_mask() {
+            Mask::Prefix(length) => IpNet::new(network.address, length).map_err(|_| invalid()),
+            Mask::Bits(_) => Err(invalid()),
+        }
+    }
+}
+
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.mask {

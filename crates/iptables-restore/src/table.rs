@@ -23,7 +23,7 @@ pub enum Table {
 
 impl Table {
     /// All tables, in the order in which a packet passes them at a hook.
-    pub const ALL: [Table; 5] = [
+    pub const ALL: &[Table] = &[
         Table::Raw,
         Table::Mangle,
         Table::Nat,
@@ -74,7 +74,8 @@ impl FromStr for Table {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Table::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|table| table.as_str() == text)
             .ok_or_else(|| Error::invalid("table", text, "expected raw, mangle, nat, filter or security"))
     }

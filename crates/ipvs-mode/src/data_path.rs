@@ -356,7 +356,7 @@ impl DataPath for State {
         let of_family = |family: Family| {
             let tables = &self.entries[family.index()];
             let mut entries = [0; SetId::ALL.len()];
-            for set in SetId::ALL {
+            for &set in SetId::ALL {
                 entries[set.index()] = tables[set.index()].len();
             }
             self.sums[family.index()].totals(entries)

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn schedulers_that_keep_the_buckets_of_a_draining_real_server_refuse_connections() {
         let refuses = refuses_at_weight_0;
-        for scheduler in Scheduler::KNOWN {
+        for &scheduler in Scheduler::KNOWN {
             let hashes = [Scheduler::DH, Scheduler::SH, Scheduler::MH].contains(&scheduler);
             assert_eq!(refuses(scheduler, SchedulerFlags::PORT), hashes, "{scheduler}");
         }

@@ -35,7 +35,7 @@ pub enum ForwardingObstacle {
 
 impl Forwarding {
     /// All methods.
-    pub const ALL: [Forwarding; 3] = [Forwarding::Masquerade, Forwarding::Direct, Forwarding::Tunnel];
+    pub const ALL: &[Forwarding] = &[Forwarding::Masquerade, Forwarding::Direct, Forwarding::Tunnel];
 
     /// The value of the annotation.
     #[must_use]
@@ -80,7 +80,7 @@ impl FromStr for Forwarding {
     type Err = UnknownForwarding;
 
     fn from_str(text: &str) -> Result<Self, UnknownForwarding> {
-        let mut all = Self::ALL.into_iter();
+        let mut all = Self::ALL.iter().copied();
         all.find(|method| method.as_str() == text)
             .ok_or(UnknownForwarding)
     }

@@ -77,7 +77,7 @@ impl State {
         };
         Listings {
             ipvs: sorted(families.iter().flat_map(|&family| self.ipvs_lines(family))),
-            ipset: sets(&SetId::KUBE_PROXY),
+            ipset: sets(SetId::KUBE_PROXY),
             ledger: sets(&[SetId::Ledger]),
             iptables: rules(Family::Ipv4),
             ip6tables: rules(Family::Ipv6),

@@ -45,7 +45,7 @@ impl Collect for Totals {
             let totals = self.family(family);
             let label = ("ip_family", label);
             served.push(([label], totals));
-            for set in SetId::ALL {
+            for &set in SetId::ALL {
                 let labels = [label, ("set", set.text(family))];
                 entries.push((labels, float(totals.entries[set.index()])));
             }

@@ -247,7 +247,7 @@ fn take(options: &mut IpvsOptions, given: &mut Given, name: &str, value: &str) -
 
 /// The scheduler with a name. The kernel would refuse every virtual server with an unknown one.
 pub(crate) fn known_scheduler(name: &str) -> Result<Scheduler, String> {
-    let mut known = Scheduler::KNOWN.into_iter();
+    let mut known = Scheduler::KNOWN.iter().copied();
     known.find(|scheduler| scheduler.as_str() == name).ok_or_else(|| {
         let names: Vec<String> = Scheduler::KNOWN.iter().map(ToString::to_string).collect();
         format!("unknown scheduler; known: {}", names.join(", "))

@@ -89,7 +89,7 @@ pub(super) fn of_temporary(name: &SetName) -> Option<(Family, SetId)> {
     }
     let mut all = Family::ALL
         .into_iter()
-        .flat_map(|family| SetId::ALL.map(|set| (family, set)));
+        .flat_map(|family| SetId::ALL.iter().map(move |&set| (family, set)));
     all.find(|(family, set)| temporary_name(&set.name(*family)) == *name)
 }
 
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn the_temporary_set_of_each_set_has_a_name_of_its_own() {
         for family in Family::ALL {
-            for set in SetId::ALL {
+            for &set in SetId::ALL {
                 let name = temporary_of(family, set);
                 assert!(name.as_bytes().len() <= 31, "{name}");
                 assert_eq!(SetId::of_name(&name), None);

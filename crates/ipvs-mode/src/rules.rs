@@ -28,7 +28,7 @@ use super::extensions::{IPVS, PHYSDEV, REJECT};
 use super::sets::SetId;
 
 /// The owned chains of each table, in kube-proxy's order of creation.
-pub const CHAINS: [(Table, &[&str]); 2] = [
+pub const CHAINS: &[(Table, &[&str])] = &[
     (
         Table::Nat,
         &[SERVICES, POSTROUTING, NODE_PORT, LOAD_BALANCER, MARK_MASQ],
@@ -185,7 +185,7 @@ pub(super) struct RuleInputs<'a> {
 /// The chains of a family with their rules.
 pub(super) fn rules(inputs: &RuleInputs<'_>) -> Ruleset {
     let mut ruleset = Ruleset::new();
-    for (table, chains) in CHAINS {
+    for &(table, chains) in CHAINS {
         let table_rules = ruleset.table_mut(table);
         for chain in chains {
             table_rules.insert(chain_name(chain), Chain::with_rules(inputs.chain(table, chain)));

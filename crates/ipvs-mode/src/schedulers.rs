@@ -36,7 +36,7 @@ impl Schedulers {
     /// whether Services may request others than before, and an event for each named scheduler that is not loaded.
     pub(super) fn observe(&mut self, ipvs: &mut dyn Ipvs) -> (bool, Vec<Event>) {
         ipvs.permit_loading(&[]);
-        let mut not_loaded: BTreeSet<Scheduler> = Scheduler::KNOWN.into();
+        let mut not_loaded: BTreeSet<Scheduler> = Scheduler::KNOWN.iter().copied().collect();
         not_loaded.retain(|scheduler| ipvs.is_scheduler_refused(*scheduler));
         let named = self.default.iter().chain(self.permitted.iter().flatten());
         let named: BTreeSet<Scheduler> = named.copied().collect();

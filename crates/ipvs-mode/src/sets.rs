@@ -55,7 +55,7 @@ pub enum SetId {
 
 impl SetId {
     /// The sets of kube-proxy, in its order. Rules read no other sets.
-    pub const KUBE_PROXY: [SetId; 17] = [
+    pub const KUBE_PROXY: &[SetId] = &[
         SetId::LoopBack,
         SetId::ClusterIp,
         SetId::ExternalIp,
@@ -76,7 +76,7 @@ impl SetId {
     ];
 
     /// All sets: those of kube-proxy, then the ledger.
-    pub const ALL: [SetId; 18] = [
+    pub const ALL: &[SetId] = &[
         SetId::LoopBack,
         SetId::ClusterIp,
         SetId::ExternalIp,
@@ -177,7 +177,7 @@ impl SetId {
     pub fn of_name(name: &SetName) -> Option<(Family, Self)> {
         let mut all = Family::ALL
             .into_iter()
-            .flat_map(|family| Self::ALL.map(|set| (family, set)));
+            .flat_map(|family| Self::ALL.iter().map(move |&set| (family, set)));
         all.find(|(family, set)| name.as_bytes() == set.text(*family).as_bytes())
     }
 
@@ -394,11 +394,11 @@ mod tests {
 
     #[test]
     fn names_have_at_most_31_characters_and_are_truncated_as_by_kube_proxy() {
-        assert_eq!(SetId::ALL[..SetId::KUBE_PROXY.len()], SetId::KUBE_PROXY);
-        for set in SetId::ALL {
+        assert_eq!(&SetId::ALL[..SetId::KUBE_PROXY.len()], SetId::KUBE_PROXY);
+        for &set in SetId::ALL {
             assert_eq!(SetId::ALL[set.index()], set);
         }
-        for set in SetId::KUBE_PROXY {
+        for &set in SetId::KUBE_PROXY {
             let six = set.text(Family::Ipv4).replacen("KUBE-", "KUBE-6-", 1);
             assert_eq!(set.text(Family::Ipv6), &six[..six.len().min(31)]);
             for family in Family::ALL {

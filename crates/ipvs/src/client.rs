@@ -462,7 +462,8 @@ impl Client {
         let info = self.info()?;
         let modules = Modules::of_running_kernel();
         let schedulers = Scheduler::KNOWN
-            .into_iter()
+            .iter()
+            .copied()
             .map(|scheduler| {
                 (
                     scheduler,

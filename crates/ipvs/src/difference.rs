@@ -1,6 +1,9 @@
 //! Differences between a desired and an observed table.
 
 use std::collections::BTreeMap;
+use std::fmt;
+
+use kernlink_base::ErrorChain;
 
 use crate::error::Error;
 use crate::operation::Operation;
@@ -58,6 +61,17 @@ pub struct Executed {
     pub operation: Operation,
     /// The outcome of the operation.
     pub outcome: Result<(), Error>,
+}
+
+impl fmt::Display for Executed {
+    /// The operation as options of `ipvsadm`; after a failure also `: ` and the error with its causes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.operation.fmt(f)?;
+        match &self.outcome {
+            Ok(()) => Ok(()),
+            Err(error) => write!(f, ": {}", ErrorChain(error)),
+        }
+    }
 }
 
 impl Snapshot {

@@ -67,7 +67,11 @@ impl Fake {
                 Duration::from_secs(300),
             ),
             daemons: BTreeMap::new(),
-            schedulers: Scheduler::KNOWN.into_iter().chain([Scheduler::NONE]).collect(),
+            schedulers: Scheduler::KNOWN
+                .iter()
+                .copied()
+                .chain([Scheduler::NONE])
+                .collect(),
             not_loaded: BTreeSet::new(),
             permitted: BTreeSet::new(),
             engines: BTreeSet::from([PersistenceEngine::SIP]),

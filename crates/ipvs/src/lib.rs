@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod availability;
 mod client;
@@ -25,6 +26,8 @@ pub mod proc_net;
 mod real_server;
 mod reason;
 mod scheduler;
+#[cfg(feature = "serde")]
+mod serialization;
 mod snapshot;
 mod stats;
 pub mod sysctl;
@@ -34,6 +37,7 @@ mod virtual_server;
 mod wire;
 
 pub use kernlink_base::{Family, KernelRelease};
+pub use kernlink_netlink::{Errno, Namespace};
 
 pub use availability::{Availability, Support};
 pub use client::{Client, Ipvs};
@@ -49,8 +53,8 @@ pub use info::{Info, Version};
 pub use name::InvalidName;
 pub use operation::Operation;
 pub use real_server::{
-    InvalidThresholds, InvalidWeight, RealServer, RealServerKey, Thresholds, Tunnel, TunnelFlags, TunnelKind,
-    Weight,
+    InvalidThresholds, InvalidWeight, ParseRealServerKeyError, RealServer, RealServerKey, Thresholds, Tunnel,
+    TunnelFlags, TunnelKind, Weight,
 };
 pub use reason::Reason;
 pub use scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};

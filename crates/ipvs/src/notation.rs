@@ -19,6 +19,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use kernlink_base::Family;
 
@@ -152,6 +153,18 @@ pub enum Problem {
         /// The valid arguments.
         expected: String,
     },
+}
+
+impl FromStr for VirtualServerKey {
+    type Err = Problem;
+
+    /// Parses what `Display` prints: `-t 10.0.0.1:80`, `-f 7 -6`.
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        match format!("-D {text}").parse::<Operation>()? {
+            Operation::DeleteVirtualServer(key) => Ok(key),
+            _ => Err(Problem::NoCommand),
+        }
+    }
 }
 
 impl fmt::Display for VirtualServerKey {

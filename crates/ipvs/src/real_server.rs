@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use kernlink_base::Family;
 
@@ -45,6 +46,25 @@ impl From<SocketAddr> for RealServerKey {
         Self::new(socket.ip(), socket.port())
     }
 }
+
+impl FromStr for RealServerKey {
+    type Err = ParseRealServerKeyError;
+
+    /// Parses what `Display` prints: `10.1.0.1:8080`, `[2001:db8::1]:80`. An address with a scope is refused, because IPVS does not
+    /// support scopes.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_valid = |socket: &SocketAddr| !matches!(socket, SocketAddr::V6(v6) if v6.scope_id() != 0);
+        match text.parse().ok().filter(is_valid) {
+            Some(socket) => Ok(Self::from(socket)),
+            None => Err(ParseRealServerKeyError(text.into())),
+        }
+    }
+}
+
+/// A text that is not the notation of a [`RealServerKey`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid real server {0:?}; expected ADDRESS:PORT, IPv6 addresses in brackets and without a scope")]
+pub struct ParseRealServerKeyError(Box<str>);
 
 impl fmt::Display for RealServerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

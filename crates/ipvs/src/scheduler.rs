@@ -73,7 +73,7 @@ impl Scheduler {
     pub const NONE: Self = Self(ShortName::known("none"));
 
     /// The schedulers of the mainline kernel, in the order of their names, without [`NONE`](Self::NONE).
-    pub const KNOWN: [Self; 14] = [
+    pub const KNOWN: &[Self] = &[
         Self::DH,
         Self::FO,
         Self::LBLC,

@@ -57,6 +57,22 @@ impl Protocol {
     }
 }
 
+impl From<kernlink_base::Protocol> for Protocol {
+    fn from(protocol: kernlink_base::Protocol) -> Self {
+        Self::from_number(protocol.0.into())
+    }
+}
+
+impl TryFrom<Protocol> for kernlink_base::Protocol {
+    type Error = std::num::TryFromIntError;
+
+    /// # Errors
+    /// The number is above 255, so it is not that of an IP protocol.
+    fn try_from(protocol: Protocol) -> Result<Self, Self::Error> {
+        u8::try_from(protocol.number()).map(kernlink_base::Protocol)
+    }
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Self::from_number(self.number()) {

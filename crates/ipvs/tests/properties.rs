@@ -258,6 +258,13 @@ fn a_negative_number_of_connections_is_zero() {
 
 proptest! {
     #[test]
+    fn keys_read_back_as_they_print(key in keys(), address in any::<std::net::IpAddr>(), port in any::<u16>()) {
+        prop_assert_eq!(key.to_string().parse::<VirtualServerKey>(), Ok(key));
+        let key = RealServerKey::new(address, port);
+        prop_assert_eq!(key.to_string().parse::<RealServerKey>(), Ok(key));
+    }
+
+    #[test]
     fn an_encoded_answer_decodes_to_itself(answer in answers()) {
         prop_assert_eq!(parse(answer.command(), &body(&answer)), Some(answer));
     }

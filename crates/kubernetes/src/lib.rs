@@ -1,4 +1,5 @@
 #![cfg_attr(feature = "manifest", doc = include_str!("../README.md"))]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(feature = "manifest"),
     doc = "Kubernetes API objects, manifests and `KubeProxyConfiguration` as plain types. See the README for the features."

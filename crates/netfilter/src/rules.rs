@@ -67,7 +67,7 @@ fn protocol(name: &str) -> Option<Protocol> {
 }
 
 /// The tables with owned chains.
-pub const TABLES: [Table; 2] = [Table::Nat, Table::Filter];
+pub const TABLES: &[Table] = &[Table::Nat, Table::Filter];
 
 /// 127.0.0.0/8.
 pub const LOOPBACK_IPV4: IpNet = IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
@@ -101,7 +101,12 @@ pub fn read_chains_of(
 }
 
 fn requests(families: &[Family]) -> Vec<Save> {
-    let tables = |family: &Family| TABLES.map(|table| Save::table(*family, table).lenient());
+    let tables = |family: &Family| {
+        let family = *family;
+        TABLES
+            .iter()
+            .map(move |&table| Save::table(family, table).lenient())
+    };
     families.iter().flat_map(tables).collect()
 }
 
@@ -131,7 +136,7 @@ fn by_family(
 pub fn unreadable_rules(rules: &Ruleset, family: Family) -> Vec<Event> {
     let mut events = Vec::new();
     let mut of_tables = Vec::new();
-    for table in Table::ALL {
+    for &table in Table::ALL {
         if let Some(line) = rules.unreadable_table(table) {
             let text = format!("{family} table {table} cannot be read: {}", line.description());
             events.push(Event::host(RULES_UNREADABLE, text));

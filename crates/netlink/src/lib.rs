@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod accounting;
 mod attributes;
@@ -6,6 +7,8 @@ mod batch;
 mod connection;
 mod consistent;
 mod error;
+#[cfg(feature = "tokio")]
+mod event_stream;
 pub mod generic;
 mod message;
 mod namespace;
@@ -22,6 +25,8 @@ pub use batch::{Batch, Reply};
 pub use connection::{Connection, Datagram, Dump, RefusedRequest};
 pub use consistent::{Listing, list_until_consistent};
 pub use error::{Errno, Error, Refusal};
+#[cfg(feature = "tokio")]
+pub use event_stream::EventStream;
 pub use message::Message;
 pub use namespace::Namespace;
 #[cfg(feature = "fake")]

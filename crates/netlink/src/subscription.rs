@@ -162,6 +162,25 @@ impl<T, F> Events<T, F> {
     }
 }
 
+#[cfg(feature = "tokio")]
+impl<T, E, F> Events<T, F>
+where
+    E: From<Error>,
+    F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+{
+    /// The events as an asynchronous stream, instead of the timeout.
+    ///
+    /// # Errors
+    /// As [`EventStream::new`](crate::EventStream::new).
+    ///
+    /// # Panics
+    /// As [`EventStream::new`](crate::EventStream::new).
+    pub fn into_stream(mut self) -> std::io::Result<crate::EventStream<Self>> {
+        self.set_timeout(Some(Duration::ZERO));
+        crate::EventStream::new(self)
+    }
+}
+
 impl<T, F> AsFd for Events<T, F> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.subscription.as_fd()

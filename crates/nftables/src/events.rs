@@ -11,7 +11,7 @@ use crate::element::Elements;
 use crate::error::Error;
 use crate::event_filter::EventFilter;
 use crate::generation::Generation;
-use crate::operation::Item;
+use crate::operation::{Item, Operation};
 use crate::table_family::TableFamily;
 use crate::trace::Trace;
 use crate::uapi::{
@@ -36,6 +36,48 @@ pub enum Event {
     Trace(Trace),
     /// The receive buffer was full and an unknown number of events was lost. A copy of the ruleset must be read again.
     Overrun,
+}
+
+impl fmt::Display for Event {
+    /// As `nft monitor` prints it: a command, or `# new generation 7 by process 4242 (nft)`; a step of a trace as [`Trace`] prints. The types of
+    /// elements are known to the set only, so elements and lookups are printed as [`Operation`] prints them. What was deleted prints by its
+    /// key. An overrun is the sentence `events were lost`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Added(item) => Operation::Add(item.clone()).fmt(f),
+            Event::Deleted(item) => write!(f, "delete {}", DeletedItem(item)),
+            Event::Generation(generation) => generation.fmt(f),
+            Event::Trace(trace) => trace.fmt(f),
+            Event::Overrun => f.write_str("events were lost: the receive buffer was full"),
+        }
+    }
+}
+
+/// The kind and key of what was deleted.
+struct DeletedItem<'a>(&'a Item);
+
+impl fmt::Display for DeletedItem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Item::Table(table) => write!(f, "table {}", table.key),
+            Item::Chain(chain) => write!(f, "chain {}", chain.key),
+            Item::Set(set) => write!(f, "set {}", set.key),
+            Item::Elements(elements) => {
+                write!(f, "element {} {{ ", elements.set)?;
+                for (index, element) in elements.elements.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { ", " };
+                    write!(f, "{separator}{}", element.key)?;
+                }
+                f.write_str(" }")
+            }
+            Item::Rule(rule) => match rule.handle {
+                Some(handle) => write!(f, "rule {} handle {handle}", rule.chain),
+                None => write!(f, "rule {}", rule.chain),
+            },
+            Item::Object(object) => object.key.fmt(f),
+            Item::Flowtable(flowtable) => write!(f, "flowtable {}", flowtable.key),
+        }
+    }
 }
 
 /// Receives events (`nft monitor`, `nft monitor trace`). Iterate over it; `next` returns `None` after the timeout and may be called
@@ -172,6 +214,21 @@ fn failed(source: kernlink_netlink::Error) -> Error {
     Error::Request {
         attempt: "receive events of nf_tables".into(),
         source,
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Monitor {
+    /// The events as an asynchronous stream, instead of the timeout.
+    ///
+    /// # Errors
+    /// As [`EventStream::new`](crate::EventStream::new).
+    ///
+    /// # Panics
+    /// As [`EventStream::new`](crate::EventStream::new).
+    pub fn into_stream(mut self) -> std::io::Result<crate::EventStream<Self>> {
+        self.set_timeout(Some(Duration::ZERO));
+        crate::EventStream::new(self)
     }
 }
 

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod chain;
 mod client;
@@ -15,6 +16,7 @@ mod fake;
 mod flowtable;
 mod forward;
 mod generation;
+mod key_notation;
 mod names;
 mod notation;
 mod object;
@@ -25,6 +27,8 @@ mod requirement;
 mod rule;
 mod rule_builder;
 mod ruleset;
+#[cfg(feature = "serde")]
+mod serialization;
 mod set;
 mod table;
 mod table_family;
@@ -60,6 +64,10 @@ pub use fake::{Fake, Packet, PacketFate, PacketOutcome};
 pub use flowtable::{Flowtable, FlowtableFlags, FlowtableKey};
 pub use generation::Generation;
 pub use kernlink_base::{Family, KernelRelease, Protocol};
+#[cfg(feature = "tokio")]
+pub use kernlink_netlink::EventStream;
+pub use kernlink_netlink::{Connection, Errno, Namespace};
+pub use key_notation::ParseKeyError;
 pub use names::Names;
 pub use notation::{Commands, Listing};
 pub use object::{

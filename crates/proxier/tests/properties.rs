@@ -205,7 +205,7 @@ fn counted(desired: &Desired, family: Family) -> FamilyTotals {
         totals.real_servers += server.real_servers.len();
     }
     totals.addresses = state.addresses(family).count();
-    for set in SetId::ALL {
+    for &set in SetId::ALL {
         totals.entries[set.index()] = state.entries(set, family).len();
     }
     [totals.no_local_internal, totals.no_local_external] = without_local.map(|names| names.len());
@@ -328,7 +328,7 @@ proptest! {
             prop_assert_eq!(desired.state.addresses(family).count(), 0);
             prop_assert_eq!(desired.services.health_checks(family).len(), 0);
             prop_assert_eq!(desired.state.denied_to_node(family).count(), 0);
-            for set in SetId::ALL {
+            for &set in SetId::ALL {
                 prop_assert_eq!(desired.state.entries(set, family).len(), 0, "{}", set);
             }
         }
@@ -338,7 +338,7 @@ proptest! {
     fn entries_are_as_the_kernel_lists_them(steps in vec(step(), 1..40)) {
         let desired = run(&steps, |_, _| ());
         for family in Family::ALL {
-            for set in SetId::ALL {
+            for &set in SetId::ALL {
                 let definition = set.definition(family);
                 for entry in desired.state.entries(set, family) {
                     let again = Entry::parse(&entry.to_string(), definition.set_type, definition.family);

@@ -130,7 +130,7 @@ fn each_set_is_replaced_while_the_proxier_runs() {
     let mut next = with_services(kernel(), &[ONE, TWO]);
     let now = Instant::now();
     assert!(next.sync(now).unwrap().is_success());
-    for id in SetId::ALL {
+    for &id in SetId::ALL {
         let name = id.name(Family::Ipv4);
         let before = sorted(next.kernel_mut(), id);
         let set = definition(id).with_counters();

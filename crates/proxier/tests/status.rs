@@ -155,7 +155,7 @@ fn the_numbers_are_those_of_the_kernel() {
     let real_servers: usize = owned.iter().map(|listed| listed.real_servers.len()).sum();
     assert_eq!(totals.real_servers, real_servers);
     assert_eq!(totals.addresses, node::bound(kernel).len());
-    for set in kernlink_proxier::ipvs_mode::SetId::ALL {
+    for &set in kernlink_proxier::ipvs_mode::SetId::ALL {
         assert_eq!(
             totals.entries[set.index()],
             node::entries(kernel, set).len(),

@@ -1,6 +1,8 @@
 //! Several sources, and the first full lists that a data path waits for.
 #![allow(clippy::unwrap_used, reason = "a failed test reports the reason by panicking")]
 
+use std::net::IpAddr;
+
 use kernlink_services::{
     Change, Config, Kind, Node, ObjectChange, ObjectName, Port, Service, Services, SourceId,
 };
@@ -38,6 +40,32 @@ fn every_source_must_deliver_its_first_full_lists() {
     );
     services.remove_source(SourceId(8));
     assert!(services.has_synced());
+}
+
+#[test]
+fn a_source_whose_objects_were_replaced_has_synced_and_has_no_other_ones() {
+    let named = |name, address: IpAddr| {
+        let service = Service::new(ObjectName::new("ns", name));
+        service.with_cluster_ip(address).with_port(Port::new("", 80))
+    };
+    let addresses = |services: &Services| {
+        let frontends = services.frontends();
+        frontends
+            .map(|owned| owned.key.address.to_string())
+            .collect::<Vec<_>>()
+    };
+    let mut services = Services::new(Config::new("node-a"));
+    for change in Change::replace_all(vec![named("a", [10, 96, 0, 1].into())], Vec::new()) {
+        services.change(SourceId(0), change);
+    }
+    assert!(services.has_synced());
+    services.update();
+    assert_eq!(addresses(&services), ["10.96.0.1"]);
+    for change in Change::replace_all(vec![named("b", [10, 96, 0, 2].into())], Vec::new()) {
+        services.change(SourceId(0), change);
+    }
+    services.update();
+    assert_eq!(addresses(&services), ["10.96.0.2"]);
 }
 
 #[test]

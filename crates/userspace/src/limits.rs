@@ -9,7 +9,7 @@ use crate::balance::DEFAULT_CAPACITY;
 use crate::flows::FlowTimeouts;
 
 /// The timeouts of the attempts to connect to an endpoint, one after the other, as in kube-proxy.
-pub const DIAL_TIMEOUTS: [Duration; 4] = [
+pub const DIAL_TIMEOUTS: &[Duration] = &[
     Duration::from_millis(250),
     Duration::from_millis(500),
     Duration::from_secs(1),

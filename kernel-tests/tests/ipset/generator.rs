@@ -194,7 +194,7 @@ pub(crate) fn generated(client: &mut Client, seed: u64) -> Vec<(Set, Vec<Entry>)
     let mut numbers = Numbers(seed);
     let mut sets = Vec::new();
     for number in 0..2 {
-        for set_type in SetType::ALL {
+        for &set_type in SetType::ALL {
             for family in set_type.families().iter().copied() {
                 let Some(revisions) = client.revisions(set_type, family).unwrap() else {
                     continue;

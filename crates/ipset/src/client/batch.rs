@@ -286,6 +286,12 @@ impl Client {
                 Operation::AddRange { range, .. } | Operation::DeleteRange { range, .. },
                 Some(Reason::InvalidRange),
             ) if is_range_too_long(&error) => self.execute_expanded(run, operation, range),
+            (Operation::Create { set, .. }, Some(Reason::SetExists { .. })) => {
+                Err(self.with_set_type(error, &set.name))
+            }
+            (Operation::Rename { to, .. }, Some(Reason::SetExists { .. })) => {
+                Err(self.with_set_type(error, to))
+            }
             (_, Some(Reason::Full { .. })) => Err(self.with_maxelem(error, operation.set())),
             _ => Err(error),
         }
@@ -300,6 +306,16 @@ impl Client {
             Some(Err(error)) => Err(Error::new(Action::Change(operation.clone()), error, None)),
             _ => Ok(()),
         }
+    }
+
+    /// Adds the type of the set that exists to a refusal because of its name.
+    fn with_set_type(&mut self, mut error: Error, name: &SetName) -> Error {
+        if let Error::Refused { refusal, .. } = &mut error {
+            refusal.reason = Reason::SetExists {
+                set_type: self.header(name).ok().map(|header| header.set.set_type),
+            };
+        }
+        error
     }
 
     /// Adds the limit of the set to a refusal because the set is full.

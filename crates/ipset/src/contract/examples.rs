@@ -10,7 +10,7 @@ use kernlink_ipset::{
 /// that they list the same timeout at any time.
 pub(crate) fn examples() -> Vec<(Set, Vec<Entry>)> {
     let mut examples = Vec::new();
-    for set_type in SetType::ALL {
+    for &set_type in SetType::ALL {
         for family in set_type.families().iter().copied() {
             let mut set = Set::new(set_name(&format!("{set_type}-{family}")), set_type)
                 .with_family(family)

@@ -55,6 +55,8 @@ pub(super) fn an_existing_set_is_not_created_again_but_can_be_ensured(sets: &mut
     sets.ensure_set(&set.clone().with_hashsize(4096)).unwrap();
     let error = sets.create(&set).unwrap_err();
     assert!(error.is_already_exists(), "{error}");
+    let set_type = Some(SetType::HashIpPort);
+    assert_eq!(error.reason(), Some(Reason::SetExists { set_type }));
     for other in [
         set.clone().with_maxelem(101),
         set.clone().with_counters(),
@@ -209,7 +211,8 @@ pub(super) fn renaming_moves_a_set(sets: &mut Sets) {
     ]));
     assert_eq!(entries(sets, "b"), ["10.0.0.1,tcp:80"]);
     let error = sets.rename(&a, &b).unwrap_err();
-    assert!(error.is_already_exists(), "{error:?}");
+    let set_type = Some(SetType::HashIpPort);
+    assert_eq!(error.reason(), Some(Reason::SetExists { set_type }));
 }
 
 /// It cannot be renamed either.

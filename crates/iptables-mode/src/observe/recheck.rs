@@ -51,7 +51,7 @@ pub(super) fn forget_damaged(state: &mut State, kernel: &mut Kernel, family: Fam
     if state.is_readable(family) || state.fixed(family).is_empty() {
         return;
     }
-    let shared = FixedChain::ALL.into_iter().filter(|chain| chain.is_shared());
+    let shared = FixedChain::ALL.iter().copied().filter(|chain| chain.is_shared());
     let mut unread = shared.filter(|chain| state.is_unread(family, chain.table()));
     let incomplete = unread.find(|chain| lacks_rules(state, kernel, family, *chain));
     let damaged = incomplete.map(FixedChain::table);

@@ -197,7 +197,10 @@ pub(super) fn is_left(tables: &Ruleset, family: Family, kept: Kept<'_>) -> bool 
 
 /// The edits that remove the chains and jumps of a table.
 fn removed_from(tables: &Ruleset, family: Family, table: Table, kept: Kept<'_>) -> Vec<Edit> {
-    let fixed = FixedChain::ALL.into_iter().filter(|chain| chain.table() == table);
+    let fixed = FixedChain::ALL
+        .iter()
+        .copied()
+        .filter(|chain| chain.table() == table);
     let fixed = fixed.map(FixedChain::text);
     // The serving mode writes them, and this plan removes the rules in them that lead to chains of iptables mode.
     let rewritten: Vec<&str> = fixed

@@ -55,7 +55,7 @@ impl Client {
             saved.unreadable_tables.insert(table, line);
             return Ok(saved);
         }
-        for table in Table::ALL {
+        for &table in Table::ALL {
             let request = Save {
                 table: Some(table),
                 ..request.clone()

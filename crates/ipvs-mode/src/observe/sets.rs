@@ -20,7 +20,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
     let all = || {
         Family::ALL
             .into_iter()
-            .flat_map(|family| SetId::ALL.map(|set| (family, set)))
+            .flat_map(|family| SetId::ALL.iter().map(move |&set| (family, set)))
     };
     let headers = match kernel.sets.headers() {
         Ok(headers) => headers,

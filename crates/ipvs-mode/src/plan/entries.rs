@@ -176,7 +176,7 @@ impl Planner<'_, '_, '_> {
     /// Removes entries of local-policy sets whose frontends are desired with another policy.
     pub(super) fn remove_local_entries(&mut self) {
         for family in self.families() {
-            for id in SetId::ALL.into_iter().filter(|id| id.is_local()) {
+            for id in SetId::ALL.iter().copied().filter(|id| id.is_local()) {
                 let tables = &self.state.entries[family.index()];
                 let Some(whole) = id.whole() else { continue };
                 for difference in tables[id.index()].differences() {

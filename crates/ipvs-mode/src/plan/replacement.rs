@@ -16,7 +16,8 @@ impl Planner<'_, '_, '_> {
     pub(super) fn replace_small_sets(&mut self) {
         for family in self.families() {
             for id in SetId::ALL
-                .into_iter()
+                .iter()
+                .copied()
                 .filter(|id| self.state.is_set_known(family, *id))
             {
                 let sets = &self.state.sets;

@@ -17,7 +17,7 @@ impl Planner<'_, '_, '_> {
         for (family, operations, _) in rules {
             let is_needed =
                 |id: &SetId| self.state.is_read_by_rules(family, *id) && !self.is_set_in_place(family, *id);
-            let sets = SetId::ALL.into_iter().filter(is_needed);
+            let sets = SetId::ALL.iter().copied().filter(is_needed);
             let needs: Vec<Need> = sets
                 .flat_map(|id| self.builder.steps_of(&Key::Set(family, id)))
                 .collect();

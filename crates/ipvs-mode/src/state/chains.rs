@@ -111,7 +111,8 @@ impl State {
         let tables = &self.entries[family.index()];
         let is_emptied = |table: &Objects<Entry, ()>| table.is_empty() && table.iter_observed().len() > 0;
         SetId::KUBE_PROXY
-            .into_iter()
+            .iter()
+            .copied()
             .filter(move |set| is_emptied(&tables[set.index()]))
     }
 
@@ -126,7 +127,7 @@ impl State {
     fn rules_of(&self, family: Family, has_rules: impl Fn(SetId, &Objects<Entry, ()>) -> bool) -> Ruleset {
         let mut filled = [false; SetId::KUBE_PROXY.len()];
         let mut usable = [false; SetId::KUBE_PROXY.len()];
-        for set in SetId::KUBE_PROXY {
+        for &set in SetId::KUBE_PROXY {
             usable[set.index()] = self.is_usable(family, set);
             filled[set.index()] =
                 usable[set.index()] && has_rules(set, &self.entries[family.index()][set.index()]);

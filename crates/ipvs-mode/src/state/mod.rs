@@ -184,7 +184,7 @@ impl State {
 
     fn manage(&mut self, family: Family) {
         self.managed.insert(family);
-        for set in SetId::ALL {
+        for &set in SetId::ALL {
             let key = (family, set);
             self.sets
                 .set(key, Some(set.definition(family)), Subject::DataPath);

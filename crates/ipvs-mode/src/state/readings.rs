@@ -51,7 +51,7 @@ pub(crate) enum Part {
 
 impl Default for Readings {
     fn default() -> Self {
-        let of_family = |family| SetId::ALL.into_iter().map(move |set| (family, set));
+        let of_family = |family| SetId::ALL.iter().copied().map(move |set| (family, set));
         Self {
             has_links: false,
             unread_sets: Family::ALL.into_iter().flat_map(of_family).collect(),
@@ -136,7 +136,7 @@ impl State {
     /// Whether the rules of a family may be changed: rules of a set are kept while it has entries. Without ipset no address is bound, so
     /// none are needed.
     pub(crate) fn are_rule_sets_known(&self, family: Family) -> bool {
-        let mut sets = SetId::KUBE_PROXY.into_iter();
+        let mut sets = SetId::KUBE_PROXY.iter().copied();
         self.is_ownership_known(family)
             && !self.readings.is_ipset_missing
             && !sets.any(|set| self.readings.is_unread(family, set))

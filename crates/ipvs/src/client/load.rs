@@ -243,7 +243,8 @@ mod tests {
     #[test]
     fn the_kernel_may_load_the_modules_of_all_known_schedulers_but_lblc_and_lblcr() {
         let concerned: Vec<String> = Scheduler::KNOWN
-            .into_iter()
+            .iter()
+            .copied()
             .filter_map(concerned_module)
             .collect();
         assert_eq!(concerned, ["ip_vs_lblc", "ip_vs_lblcr"]);

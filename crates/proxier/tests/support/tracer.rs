@@ -198,7 +198,7 @@ impl Tracer {
                 let real_servers = server.real_servers.to_vec();
                 tracer.servers.insert(server.virtual_server.key, real_servers);
             }
-            for id in SetId::ALL {
+            for &id in SetId::ALL {
                 let entries = desired.entries(id, family).cloned().collect();
                 tracer.sets.insert(id.text(family).to_owned(), entries);
             }
@@ -559,7 +559,8 @@ impl Tracer {
         use SetDirection::{Destination as D, Source as S};
         let family = Family::of(packet.destination.ip());
         let id = SetId::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|id| id.text(family) == name)
             .unwrap_or_else(|| panic!("unknown set {name}"));
         let entries = self.sets.get(name).unwrap_or_else(|| panic!("no set {name}"));

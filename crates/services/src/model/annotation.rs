@@ -4,8 +4,8 @@
 pub const ANNOTATION_PREFIX: &str = "kernlink.io/";
 
 /// The annotations, without the prefix, that data paths interpret.
-pub const DATA_PATH_ANNOTATIONS: [&str; 4] =
-    ["forwarding-method", "one-packet", "scheduler", "scheduler-flags"];
+pub const DATA_PATH_ANNOTATIONS: &[&str] =
+    &["forwarding-method", "one-packet", "scheduler", "scheduler-flags"];
 
 /// The annotations, without the prefix, that are interpreted here.
 pub(super) const ANNOTATIONS: [&str; 3] = ["affinity-mask", "drain-timeout", "weights"];
@@ -19,7 +19,7 @@ pub fn is_known_annotation(name: &str) -> bool {
 /// All annotations without the prefix, sorted and separated by commas.
 #[must_use]
 pub fn known_annotations() -> String {
-    let mut names = [&ANNOTATIONS[..], &DATA_PATH_ANNOTATIONS].concat();
+    let mut names = [&ANNOTATIONS[..], DATA_PATH_ANNOTATIONS].concat();
     names.sort_unstable();
     names.join(", ")
 }

@@ -105,6 +105,18 @@ impl Change {
         }
     }
 
+    /// The changes after which a source has exactly these Services and EndpointSlices, and has delivered its first full list of both. Apply all
+    /// of them before the next sync.
+    #[must_use]
+    pub fn replace_all(services: Vec<Service>, slices: Vec<EndpointSlice>) -> [Self; 4] {
+        [
+            Change::Services(ObjectChange::ReplaceAll(services)),
+            Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
+            Change::Services(ObjectChange::Synced),
+            Change::EndpointSlices(ObjectChange::Synced),
+        ]
+    }
+
     /// [`ObjectChange::Synced`] for this kind.
     #[must_use]
     pub fn synced(kind: Kind) -> Self {

@@ -74,10 +74,10 @@ impl Service {
         }
     }
 
-    /// With this `spec.clusterIP`.
+    /// With this `spec.clusterIP`: a text, or an [`IpAddr`](std::net::IpAddr).
     #[must_use]
-    pub fn with_cluster_ip(mut self, address: impl Into<String>) -> Self {
-        self.cluster_ip = address.into();
+    pub fn with_cluster_ip(mut self, address: impl ToString) -> Self {
+        self.cluster_ip = address.to_string();
         self
     }
 

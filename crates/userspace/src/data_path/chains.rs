@@ -21,7 +21,7 @@ pub enum PortalChain {
 
 impl PortalChain {
     /// All of them, in the order in which they and their jumps are created.
-    pub const ALL: [PortalChain; 5] = [
+    pub const ALL: &[PortalChain] = &[
         PortalChain::PortalsContainer,
         PortalChain::PortalsHost,
         PortalChain::NodeportContainer,
@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn jumps_are_those_of_kube_proxy() {
         let jumps: Vec<String> = PortalChain::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .map(|chain| {
                 let (from, rule, is_first) = chain.jump();
                 let option = if is_first { "-I" } else { "-A" };

@@ -10,19 +10,20 @@ use super::chains::PortalChain;
 /// [`Removal::errors`].
 #[must_use]
 pub fn remaining(iptables: &mut dyn Iptables, families: &[Family]) -> Removal {
-    let jumps = PortalChain::ALL.map(|chain| {
+    let of_chain = |chain: &PortalChain| {
         let (from, rule, _) = chain.jump();
         Jump {
             table: chain.table(),
             chain: from,
             rule,
         }
-    });
+    };
+    let jumps: Vec<_> = PortalChain::ALL.iter().map(of_chain).collect();
     let mut removal = Removal::default();
     for &family in families {
         for table in [Table::Nat, Table::Filter] {
             let is_portal = |name: &ChainName| {
-                let mut chains = PortalChain::ALL.into_iter();
+                let mut chains = PortalChain::ALL.iter().copied();
                 chains.any(|chain| chain.table() == table && chain.name() == *name)
             };
             let owned = Owned {
@@ -42,7 +43,7 @@ pub fn remaining(iptables: &mut dyn Iptables, families: &[Family]) -> Removal {
 /// The first chain that could not be read. A host without the table has no chain.
 pub fn has_portals(iptables: &mut dyn Iptables) -> Result<bool, Error> {
     for family in Family::ALL {
-        for chain in PortalChain::ALL {
+        for &chain in PortalChain::ALL {
             match iptables.list_chain(family, chain.table(), &chain.name()) {
                 Ok(Some(found)) if found.rules().len() > 0 || !found.unreadable.is_empty() => {
                     return Ok(true);

@@ -46,7 +46,7 @@ fn has_leftovers(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
         }
     };
     state.is_searched[family.index()] = true;
-    let has_rules = PortalChain::ALL.into_iter().any(|chain| {
+    let has_rules = PortalChain::ALL.iter().copied().any(|chain| {
         let found = tables.chain(chain.table(), &chain.name());
         found.is_some_and(|found| found.rules().next().is_some())
     });
@@ -140,7 +140,7 @@ impl State {
         };
         let mut rules: BTreeMap<RulesKey, PresentRules> = BTreeMap::new();
         let mut ports = Vec::new();
-        for chain in PortalChain::ALL {
+        for &chain in PortalChain::ALL {
             let (from, jump, _) = chain.jump();
             let built_in = tables.chain(chain.table(), &from);
             if built_in.is_some_and(|from| from.contains(&jump, family)) {

@@ -106,7 +106,7 @@ fn plan_chains(state: &State, family: Family, table: Table, builder: &mut Builde
 fn missing_chains(state: &State, family: Family, table: Table) -> [Vec<PortalChain>; 2] {
     let observed = &state.chains[family.index()];
     let of_table = || {
-        let all = PortalChain::ALL.into_iter();
+        let all = PortalChain::ALL.iter().copied();
         all.filter(|chain| chain.table() == table)
     };
     let chains =

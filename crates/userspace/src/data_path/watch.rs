@@ -31,7 +31,8 @@ impl Watchable for Config {
 
     fn watched(&self) -> Result<Watched<Key>, WatchError> {
         let mut built_in: Vec<(Table, Box<str>)> = PortalChain::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .map(|chain| (chain.table(), chain.jump().0.as_str().into()))
             .collect();
         built_in.sort_unstable();
