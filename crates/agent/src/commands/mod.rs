@@ -152,7 +152,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Common {
+pub(crate) struct Common {
     /// The Unix socket of the agent; default: that of this network namespace in /run/kernlink
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -163,7 +163,7 @@ struct Common {
 
 /// What to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Frontend {
+pub(crate) struct Frontend {
     address: IpAddr,
     port: u16,
     protocol: Option<String>,

@@ -78,7 +78,7 @@ impl State {
     pub(crate) fn set_interim(&mut self, interim: &[Interim]) {
         for family in Family::ALL {
             let mut on_top = Vec::new();
-            for (table, names) in rules::CHAINS {
+            for &(table, names) in rules::CHAINS {
                 for name in names.iter().map(|name| chain_name(name)) {
                     let of_chain = interim_rules(interim, family, table, &name);
                     on_top.extend(

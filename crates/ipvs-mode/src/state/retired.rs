@@ -82,7 +82,7 @@ impl State {
         retired.is_dirty = true;
         retired.kept.clear();
         for family in Family::ALL {
-            for (table, names) in rules::CHAINS {
+            for &(table, names) in rules::CHAINS {
                 let stay = names
                     .iter()
                     .filter(|name| kept(&name_of_chain(family, table, name)));
