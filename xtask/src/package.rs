@@ -67,7 +67,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         let bytes: u64 = sizes.map(|metadata| metadata.len()).sum();
         println!(
             "{:<26} {:>3} files, {:>4} KiB",
-            package.name,
+            package.name.as_str(),
             files.len(),
             bytes.div_ceil(1024)
         );
@@ -176,7 +176,12 @@ fn in_order<'a>(packages: &[&'a Package]) -> Result<Vec<&'a Package>> {
         .map(|package| (package.name.to_string(), dependencies(package)))
         .collect();
     let order = order(waiting)?;
-    let find = |name: &String| packages.iter().find(|package| package.name == *name).copied();
+    let find = |name: &String| {
+        packages
+            .iter()
+            .find(|package| package.name.as_str() == name)
+            .copied()
+    };
     Ok(order.iter().filter_map(find).collect())
 }
 

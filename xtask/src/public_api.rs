@@ -78,7 +78,7 @@ pub(crate) fn semver(workspace: &Workspace, commit: &str) -> Result<bool> {
         let new = now
             .iter()
             .find(|(file, _)| file == name)
-            .map_or("", |(_, text)| text);
+            .map_or("", |(_, text)| text.as_str());
         let gone = removed(&old, new);
         if gone.is_empty() {
             continue;
