@@ -16,6 +16,7 @@ mod figures;
 mod handover;
 mod link;
 mod mode;
+mod process;
 mod random_objects;
 mod requests;
 mod setup;
@@ -23,6 +24,7 @@ mod setup;
 #[expect(dead_code, reason = "the other functions are for tests with a folder")]
 mod support;
 mod traffic;
+mod watchers;
 
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::wait;
