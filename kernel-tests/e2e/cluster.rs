@@ -31,7 +31,13 @@ impl Cluster {
 
     /// With further arguments of the API server, which replace others until it is started again.
     pub(crate) fn start_with(arguments: &[&str]) -> Self {
-        let this = Self::start_empty(arguments);
+        Self::start_at(SERVER, arguments)
+    }
+
+    /// With further arguments, such as another address on which it listens. Requests are sent to `server`, `https://ADDRESS:PORT`, which the
+    /// certificate must have.
+    pub(crate) fn start_at(server: &'static str, arguments: &[&str]) -> Self {
+        let this = Self::start_empty(server, arguments);
         let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/kubernetes/rbac.yaml");
         for document in fs::read_to_string(rbac).unwrap().split("---\n") {
             this.requests
@@ -42,10 +48,10 @@ impl Cluster {
 
     /// Without the objects of the agent, for those who create them. It accepts privileged containers, as those of kubeadm do.
     pub(crate) fn start_without_objects() -> Self {
-        Self::start_empty(&["--allow-privileged=true"])
+        Self::start_empty(SERVER, &["--allow-privileged=true"])
     }
 
-    fn start_empty(arguments: &[&str]) -> Self {
+    fn start_empty(server: &'static str, arguments: &[&str]) -> Self {
         let folder = Manifests::new();
         let tokens = format!(
             "{ADMIN},admin,1,system:masters\n{AGENT},system:serviceaccount:kube-system:kernlink-agent,2,system:serviceaccounts\n"
@@ -53,7 +59,7 @@ impl Cluster {
         fs::write(folder.0.join("tokens.csv"), tokens).unwrap();
         let etcd = start_etcd(&folder);
         let api_server = start_api_server(&folder, arguments);
-        let requests = Requests::new(SERVER, &folder.0);
+        let requests = Requests::new(server, &folder.0);
         let this = Self {
             folder,
             requests,
@@ -66,7 +72,12 @@ impl Cluster {
 
     /// A kubeconfig file with the token of the agent.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.write_kubeconfig("kubeconfig", &format!("https://{}", link::ADDRESS), AGENT)
+        self.kubeconfig_for(&format!("https://{}", link::ADDRESS))
+    }
+
+    /// One with another way to the server, `https://ADDRESS:PORT`, of which the certificate must have the address.
+    pub(crate) fn kubeconfig_for(&self, server: &str) -> PathBuf {
+        self.write_kubeconfig("kubeconfig", server, AGENT)
     }
 
     /// A kubeconfig file of an administrator, for programs in the namespace of the server.
@@ -151,6 +162,11 @@ impl Cluster {
             .sum()
     }
 
+    /// The process of the API server.
+    pub(crate) fn api_server_id(&self) -> u32 {
+        self.api_server.id()
+    }
+
     /// A folder for files of tests, which is removed at the end.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder.0
@@ -158,23 +174,15 @@ impl Cluster {
 
     /// Removes all versions but the present one from etcd.
     pub(crate) fn compact(&self) {
-        let ask = |path: &str, body: &str| {
-            let mut curl = programs::from_variable("KERNLINK_CURL");
-            curl.args(["--silent", "--show-error", "--fail", "--data", body]);
-            let output = curl.arg(format!("{ETCD}/v3/kv/{path}")).output().unwrap();
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            serde_json::from_slice::<Value>(&output.stdout).unwrap()
-        };
         // "AA==": the key that is one byte, 0.
-        let revision = ask("range", r#"{"key": "AA=="}"#)["header"]["revision"].clone();
-        ask(
-            "compaction",
-            &json!({"revision": revision, "physical": true}).to_string(),
-        );
+        let range = json!({"key": "AA=="});
+        let revision = ask_etcd("range", &range)["header"]["revision"].clone();
+        ask_etcd("compaction", &json!({"revision": revision, "physical": true}));
+    }
+
+    /// Writes a value that is not an object: the version of etcd becomes a later one.
+    pub(crate) fn write_to_etcd(&self) {
+        ask_etcd("put", &json!({"key": "AA==", "value": "AA=="}));
     }
 
     pub(crate) fn stop_api_server(&mut self) {
@@ -182,14 +190,18 @@ impl Cluster {
     }
 
     pub(crate) fn start_api_server(&mut self) {
-        self.api_server = start_api_server(&self.folder, &[]);
+        self.start_api_server_with(&[]);
+    }
+
+    /// With further arguments, which replace others until it is started again.
+    pub(crate) fn start_api_server_with(&mut self, arguments: &[&str]) {
+        self.api_server = start_api_server(&self.folder, arguments);
         self.wait();
     }
 
     /// Starts an API server that does not stream lists, also where etcd can report progress: clients read them in pages.
     pub(crate) fn start_api_server_without_streams(&mut self) {
-        self.api_server = start_api_server(&self.folder, &["--feature-gates=WatchList=false"]);
-        self.wait();
+        self.start_api_server_with(&["--feature-gates=WatchList=false"]);
     }
 
     pub(crate) fn restart_etcd(&mut self) {
@@ -217,6 +229,20 @@ impl Drop for Cluster {
         end(&mut self.api_server);
         end(&mut self.etcd);
     }
+}
+
+/// The answer of etcd to a request of its gateway for JSON.
+fn ask_etcd(path: &str, body: &Value) -> Value {
+    let mut curl = programs::from_variable("KERNLINK_CURL");
+    let body = body.to_string();
+    curl.args(["--silent", "--show-error", "--fail", "--data", &body]);
+    let output = curl.arg(format!("{ETCD}/v3/kv/{path}")).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn end(child: &mut Child) {

@@ -25,6 +25,7 @@ use crate::cluster::Cluster;
 use crate::connection::{AdminConnection, Watch};
 use crate::link::Link;
 use crate::mode::{Mode, TABLES, in_map};
+use crate::process::{memory, processor_time};
 use crate::requests::path;
 use crate::setup::api_node;
 
@@ -37,12 +38,12 @@ const LOAD_TIME: Duration = Duration::from_secs(60);
 /// How long changes are made one after the other, at most.
 const CHANGES_TIME: Duration = Duration::from_secs(180);
 
-fn number(variable: &str, default: usize) -> usize {
+pub(crate) fn number(variable: &str, default: usize) -> usize {
     env::var(variable).map_or(default, |number| number.parse().unwrap())
 }
 
 /// The address that the change with this number adds.
-fn changed_address(number: usize) -> String {
+pub(crate) fn changed_address(number: usize) -> String {
     format!(
         "{}.{}.{}.{}",
         CHANGED[0],
@@ -59,7 +60,7 @@ fn milliseconds(from: Instant, to: Instant) -> f64 {
 }
 
 /// The slice of a Service. `changed` is the number of the address that its first endpoint has.
-fn slice(service: usize, changed: Option<usize>) -> Value {
+pub(crate) fn slice(service: usize, changed: Option<usize>) -> Value {
     let address = |endpoint: usize| match changed {
         Some(number) if endpoint == 0 => changed_address(number),
         _ => format!("10.{}.{}.{}", 1 + endpoint, service / 250, 1 + service % 250),
@@ -167,36 +168,6 @@ impl Proxy {
             }
         }
     }
-
-    fn read(&self, file: &str) -> String {
-        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
-    }
-
-    /// The processor time of the process and of the programs that it started and that have ended.
-    fn processor_time(&self) -> Duration {
-        let stat = self.read("stat");
-        let (_, fields) = stat.rsplit_once(") ").unwrap();
-        // utime, stime, cutime and cstime are the fields 14 to 17; the first one here is field 3.
-        let ticks: u64 = fields
-            .split(' ')
-            .skip(11)
-            .take(4)
-            .map(|field| field.parse::<u64>().unwrap())
-            .sum();
-        Duration::from_millis(ticks * 10)
-    }
-
-    /// A value of `status` in MiB.
-    fn memory(&self, name: &str) -> u64 {
-        let status = self.read("status");
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim_matches([':', ' ', '\t'])
-            .trim_end_matches(" kB")
-            .trim()
-            .parse::<u64>()
-            .unwrap()
-            / 1024
-    }
 }
 
 impl Drop for Proxy {
@@ -299,7 +270,7 @@ impl Figures {
 
         // With the default of kube-proxy, under load.
         let proxy = start(self, "1s")?;
-        let (time, received) = (proxy.processor_time(), proxy.link.received());
+        let (time, received) = (processor_time(proxy.child.id()), proxy.link.received());
         let mut admin = self.connect();
         let begin = Instant::now();
         let mut count = 0;
@@ -313,9 +284,9 @@ impl Figures {
             "{name}: {:.0} changes a second for {} s: processor {:.1} s, resident {} MiB (highest {} MiB), received {:.1} MiB",
             f64::from(count) / begin.elapsed().as_secs_f64(),
             LOAD_TIME.as_secs(),
-            (proxy.processor_time() - time).as_secs_f64(),
-            proxy.memory("VmRSS"),
-            proxy.memory("VmHWM"),
+            (processor_time(proxy.child.id()) - time).as_secs_f64(),
+            memory(proxy.child.id(), "VmRSS"),
+            memory(proxy.child.id(), "VmHWM"),
             mib(proxy.link.received() - received),
         );
         println!("{name}: load of the machine: {}", load());
@@ -324,7 +295,7 @@ impl Figures {
 }
 
 /// The averages of 1, 5 and 15 minutes of the processes that run or wait for a processor.
-fn load() -> String {
+pub(crate) fn load() -> String {
     fs::read_to_string("/proc/loadavg")
         .unwrap()
         .split(' ')
@@ -333,7 +304,7 @@ fn load() -> String {
         .join(" ")
 }
 
-fn mib(bytes: u64) -> f64 {
+pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 

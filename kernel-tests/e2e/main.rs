@@ -20,6 +20,7 @@ mod handover;
 mod helm;
 mod link;
 mod mode;
+mod process;
 mod random_objects;
 mod requests;
 mod setup;
@@ -27,6 +28,7 @@ mod setup;
 #[expect(dead_code, reason = "the other functions are for tests with a folder")]
 mod support;
 mod traffic;
+mod watchers;
 
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::wait;

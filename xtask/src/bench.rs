@@ -14,6 +14,7 @@ use crate::{
     provision::{self, inherited},
     step::{self, Records, Step, pass_through},
     vm::{self, Vm},
+    watchers,
     workspace::{BENCHES, Executable, Workspace},
 };
 
@@ -38,6 +39,7 @@ pub(crate) fn run(
     group: Option<&str>,
     check: bool,
     kube_proxy: Option<&Path>,
+    of_watchers: &watchers::Options,
     options: &vm::Options,
 ) -> Result<bool> {
     ensure!(
@@ -52,7 +54,12 @@ pub(crate) fn run(
         .iter()
         .filter(|(_, entry)| group.is_none_or(|group| entry.groups.iter().any(|name| name == group)))
         .collect();
-    ensure!(!chosen.is_empty(), "{}", nothing_chosen(&entries, group));
+    let has_watchers = group == Some(watchers::GROUP);
+    ensure!(
+        has_watchers || !chosen.is_empty(),
+        "{}",
+        nothing_chosen(&entries, group)
+    );
     if check {
         // The benchmark has the name of its group.
         chosen.extend(entries.get_key_value(MACHINE));
@@ -70,7 +77,11 @@ pub(crate) fn run(
         provision::install(&[PROGRAMS])?;
     }
     let path = programs::folder(workspace.target())?;
-    let mut executables = workspace.build(&arguments)?;
+    let mut executables = if chosen.is_empty() {
+        Vec::new()
+    } else {
+        workspace.build(&arguments)?
+    };
     executables.retain(|executable| executable.kind == "bench");
     ensure!(
         executables.len() == chosen.len(),
@@ -135,6 +146,12 @@ pub(crate) fn run(
                 evaluate(executable, &run.records(position), &chosen, group)?,
             );
         }
+    }
+    if has_watchers {
+        let machine = machine()?;
+        let of_group = |text: String| figures(&text, &[watchers::GROUP.to_owned()], group);
+        let figures = watchers::run(workspace, of_watchers)?.map(of_group).transpose()?;
+        all.add(machine, figures);
     }
     let Measured { figures, has_failed } = all;
     let mut good = !has_failed;
@@ -210,6 +227,7 @@ fn nothing_chosen(entries: &BTreeMap<String, Entry>, group: Option<&str>) -> Str
     let mut groups: Vec<_> = entries
         .values()
         .flat_map(|entry| entry.groups.iter().cloned())
+        .chain([watchers::GROUP.to_owned()])
         .collect();
     groups.sort();
     groups.dedup();

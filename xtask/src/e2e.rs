@@ -30,14 +30,15 @@ const API_SERVER: kubernetes::Program = kubernetes::Program {
 /// Programs in addition to those of all kernel tests, each with the variable from which the tests read its path.
 const E2E_PROGRAMS: [(Program, &str); 3] = [
     (Program::new("curl", "curl"), "KERNLINK_CURL"),
-    (Program::new("etcd", "etcd-server"), "KERNLINK_ETCD"),
+    (Program::new("etcd", "etcd-server"), ETCD_VARIABLE),
     (Program::new("openssl", "openssl"), "KERNLINK_OPENSSL"),
 ];
 const MODE_VARIABLE: &str = "KERNLINK_E2E_MODE";
-const SERVICES_VARIABLE: &str = "KERNLINK_E2E_SERVICES";
+pub(crate) const SERVICES_VARIABLE: &str = "KERNLINK_E2E_SERVICES";
 const AGENT_VARIABLE: &str = "KERNLINK_E2E_AGENT";
 /// The path of kube-proxy, for the tests and benchmarks that start it.
 pub(crate) const KUBE_PROXY_VARIABLE: &str = "KERNLINK_KUBE_PROXY";
+pub(crate) const ETCD_VARIABLE: &str = "KERNLINK_ETCD";
 const API_SERVER_VARIABLE: &str = "KERNLINK_KUBE_APISERVER";
 const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 
@@ -115,26 +116,10 @@ fn prepare(workspace: &Workspace, options: &Options, variables: &[(&str, &Path)]
         provision::is_root(),
         "e2e needs root, because it creates and configures network namespaces"
     );
-    let mut needed = PROGRAMS.to_vec();
-    needed.extend(E2E_PROGRAMS.map(|(program, _)| program));
-    provision::install(&[&needed])?;
-    let api_server = match &options.api_server {
-        Some(path) => given("--kube-apiserver", path)?,
-        None => build_api_server(workspace)?,
-    };
-    let mut environment = inherited();
+    let mut environment = environment(workspace, options.api_server.as_deref())?;
     let mut add = |variable: &str, value: &Path| {
         environment.insert(variable.to_owned(), value.to_string_lossy().into_owned());
     };
-    add("PATH", &programs::folder(workspace.target())?);
-    add(API_SERVER_VARIABLE, &api_server);
-    for (program, variable) in E2E_PROGRAMS {
-        let path = provision::find(program.name);
-        add(
-            variable,
-            &path.with_context(|| format!("{} is missing", program.name))?,
-        );
-    }
     if let Some(services) = options.services {
         add(SERVICES_VARIABLE, Path::new(&services.to_string()));
     }
@@ -148,17 +133,8 @@ fn prepare(workspace: &Workspace, options: &Options, variables: &[(&str, &Path)]
     }
     let agent = built(workspace, &build, "kernlink-agent")?;
     add(AGENT_VARIABLE, &agent.path);
-    let arguments = [
-        "test",
-        "--package",
-        KERNEL_TESTS,
-        "--all-features",
-        "--test",
-        "e2e",
-        "--no-run",
-    ];
     Ok(Prepared {
-        test: built(workspace, &arguments, "e2e")?,
+        test: build_tests(workspace)?,
         environment,
     })
 }
@@ -212,13 +188,55 @@ pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Opt
     Ok(is_good)
 }
 
+/// The environment of the tests. Installs their programs, and builds kube-apiserver if none is given.
+pub(crate) fn environment(
+    workspace: &Workspace,
+    api_server: Option<&Path>,
+) -> Result<BTreeMap<String, String>> {
+    let mut needed = PROGRAMS.to_vec();
+    needed.extend(E2E_PROGRAMS.map(|(program, _)| program));
+    provision::install(&[&needed])?;
+    let api_server = match api_server {
+        Some(path) => given("--kube-apiserver", path)?,
+        None => build_api_server(workspace)?,
+    };
+    let mut environment = inherited();
+    let mut add = |variable: &str, value: &Path| {
+        environment.insert(variable.to_owned(), value.to_string_lossy().into_owned());
+    };
+    add("PATH", &programs::folder(workspace.target())?);
+    add(API_SERVER_VARIABLE, &api_server);
+    for (program, variable) in E2E_PROGRAMS {
+        let path = provision::find(program.name);
+        add(
+            variable,
+            &path.with_context(|| format!("{} is missing", program.name))?,
+        );
+    }
+    Ok(environment)
+}
+
+/// Builds the tests in `kernel-tests/e2e`.
+pub(crate) fn build_tests(workspace: &Workspace) -> Result<Executable> {
+    let arguments = [
+        "test",
+        "--package",
+        KERNEL_TESTS,
+        "--all-features",
+        "--test",
+        "e2e",
+        "--no-run",
+    ];
+    built(workspace, &arguments, "e2e")
+}
+
 /// A path on the command line, which may be relative to the current folder.
 pub(crate) fn given(option: &str, path: &Path) -> Result<PathBuf> {
     fs::canonicalize(path).with_context(|| format!("{option} {}", path.display()))
 }
 
 /// Builds a program with cargo.
-fn built(workspace: &Workspace, arguments: &[&str], target: &str) -> Result<Executable> {
+pub(crate) fn built(workspace: &Workspace, arguments: &[&str], target: &str) -> Result<Executable> {
     let executables = workspace.build(arguments)?;
     let found = executables
         .into_iter()

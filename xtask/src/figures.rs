@@ -7,6 +7,8 @@ use std::{collections::BTreeMap, fmt};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::watchers;
+
 /// The document, relative to the root of the workspace.
 pub(crate) const DOCUMENT: &str = "docs/benchmarks.md";
 /// The unit that benchmarks print for a ratio.
@@ -182,7 +184,7 @@ impl Documented {
     }
 
     /// What does not hold: of the measured figures, each with the machine at that time, and of the documented ones of the
-    /// requested group, or of all groups.
+    /// requested group, or of all groups but those that run only if they are requested.
     pub(crate) fn compare(&self, measured: &[(Figure, Machine)], requested: Option<&str>) -> Vec<String> {
         let mut findings = Vec::new();
         for (figure, machine) in measured {
@@ -196,7 +198,11 @@ impl Documented {
             }
         }
         let missing = self.figures.iter().filter(|(name, _)| {
-            requested.is_none_or(|requested| requested == group(name))
+            let is_requested = match requested {
+                Some(requested) => requested == group(name),
+                None => group(name) != watchers::GROUP,
+            };
+            is_requested
                 && group(name) != MACHINE
                 && !measured.iter().any(|(figure, _)| figure.name == **name)
         });
@@ -542,6 +548,14 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         // Of another group than the requested one nothing is expected.
         measured.retain(|figure| figure.group() == "ipvs" && figure.name != "ipvs.new");
         assert!(documented().compare(&usual(measured), Some("ipvs")).is_empty());
+    }
+
+    #[test]
+    fn figures_of_watchers_are_missing_only_if_they_are_requested() {
+        let row = "| `watchers.connections` | 1 connections | |\n";
+        let documented = Documented::parse(&format!("{TEXT}{row}")).unwrap();
+        assert_eq!(documented.compare(&usual(equal()), None), Vec::<String>::new());
+        assert_eq!(documented.compare(&[], Some("watchers")).len(), 1);
     }
 
     #[test]

@@ -134,8 +134,26 @@ impl Module {
                 .arg(&temporary)
                 .arg(path(&program)),
         )?;
-        fs::rename(&temporary, file).with_context(|| format!("renaming {}", temporary.display()))
+        complete(&temporary, file)
     }
+
+    /// Builds another package of which this module knows the version, or one of its own, such as `./name`, linked statically.
+    pub(crate) fn build_package(&self, package: &str, file: &Path) -> Result<()> {
+        let temporary = file.with_extension("new");
+        step::succeed_in_group(
+            self.command()
+                .env("CGO_ENABLED", "0")
+                .args(["build", "-ldflags", "-s -w", "-o"])
+                .arg(&temporary)
+                .arg(package),
+        )?;
+        complete(&temporary, file)
+    }
+}
+
+/// Gives a file its name.
+fn complete(temporary: &Path, file: &Path) -> Result<()> {
+    fs::rename(temporary, file).with_context(|| format!("renaming {}", temporary.display()))
 }
 
 /// The checksums of two files. Kubernetes has those of what it depends on; Go adds the others.

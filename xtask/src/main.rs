@@ -41,6 +41,7 @@ mod tools;
 mod upstream_e2e;
 mod verify;
 mod vm;
+mod watchers;
 mod words;
 mod workspace;
 
@@ -90,6 +91,10 @@ usage: cargo xtask VERB
                             --check: compare each figure with its value and its aim in docs/benchmarks.md;
                             exit with 1 if one does not hold;
                             --kube-proxy: measure this program in the same run, in the group nftables_mode
+  bench watchers [--check] [--watchers N] [--services M] [--kube-apiserver FILE] [--etcd FILE] [--reflectors FILE]
+                            measure what N watchers of the agent (default: 1000), and then of client-go, cost a real
+                            API server: changes with M Services (default: 10000), and a restart with 200; as root;
+                            programs that are not given are built with Go; not part of `bench` without a group
   nft-suite FOLDER [--nft FILE]
                             copy each rule of the test suite of nft (FOLDER: tests of its sources) with
                             kernlink-nftables, and print counts and differences; as root;
@@ -152,6 +157,8 @@ enum Verb {
         check: bool,
         /// kube-proxy, to be measured too.
         kube_proxy: Option<PathBuf>,
+        /// Of the group `watchers`.
+        watchers: watchers::Options,
     },
     EndToEnd(e2e::Options),
     Image(image::Options),
@@ -234,11 +241,13 @@ fn run() -> Result<ExitCode> {
             group,
             check,
             kube_proxy,
+            watchers,
         } => bench::run(
             &workspace,
             group.as_deref(),
             check,
             kube_proxy.as_deref(),
+            &watchers,
             &options,
         )?,
         Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
@@ -268,6 +277,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut words = Vec::new();
     let mut tiers = Vec::new();
     let mut end_to_end = e2e::Options::default();
+    let mut watchers = watchers::Options::default();
     let mut repeat = None;
     let mut image = image::Options::default();
     let mut nft = None;
@@ -283,6 +293,9 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             Arg::Long("services") => {
                 end_to_end.services = Some(parser.value()?.parse().context("--services")?)
             }
+            Arg::Long("etcd") => watchers.etcd = Some(parser.value()?.into()),
+            Arg::Long("reflectors") => watchers.reflectors = Some(parser.value()?.into()),
+            Arg::Long("watchers") => watchers.watchers = Some(parser.value()?.parse().context("--watchers")?),
             Arg::Long("legacy") => image.is_legacy = true,
             Arg::Long("agent") => image.agent = Some(parser.value()?.into()),
             Arg::Long("check") => image.check = true,
@@ -361,11 +374,21 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             part: words.next(),
             end_to_end: std::mem::take(&mut end_to_end),
         },
-        Some("bench") => Verb::Bench {
-            group: words.next(),
-            check: std::mem::take(&mut image.check),
-            kube_proxy: end_to_end.kube_proxy.take(),
-        },
+        Some("bench") => {
+            let group = words.next();
+            let mut of_watchers = watchers::Options::default();
+            if group.as_deref() == Some(watchers::GROUP) {
+                of_watchers = std::mem::take(&mut watchers);
+                of_watchers.api_server = end_to_end.api_server.take();
+                of_watchers.services = end_to_end.services.take();
+            }
+            Verb::Bench {
+                group,
+                check: std::mem::take(&mut image.check),
+                kube_proxy: end_to_end.kube_proxy.take(),
+                watchers: of_watchers,
+            }
+        }
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
         },
@@ -399,7 +422,11 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     ensure!(tiers.is_empty(), "--tier is an option of `test` only");
     ensure!(
         end_to_end == e2e::Options::default(),
-        "--kube-apiserver and --services are options of `e2e` and `verify` only, --kube-proxy of `e2e`, `verify` and `bench`, --mode of `e2e`, `verify` and `demo`"
+        "--kube-apiserver and --services are options of `e2e`, `verify` and `bench watchers` only, --kube-proxy of `e2e`, `verify` and `bench`, --mode of `e2e`, `verify` and `demo`"
+    );
+    ensure!(
+        watchers == watchers::Options::default(),
+        "--etcd, --reflectors and --watchers are options of `bench watchers` only"
     );
     ensure!(
         image == image::Options::default(),
@@ -413,6 +440,8 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<(Verb, vm::Options)> {
@@ -451,6 +480,7 @@ mod tests {
                 group,
                 check,
                 kube_proxy: None,
+                watchers: watchers::Options::default(),
             };
             assert_eq!(parsed(line).unwrap().0, expected, "{line}");
         }
@@ -459,6 +489,23 @@ mod tests {
             group: Some("nftables_mode".to_owned()),
             check: false,
             kube_proxy: Some("/k".into()),
+            watchers: watchers::Options::default(),
+        };
+        assert_eq!(verb, expected);
+        let (verb, _) =
+            parsed("bench watchers --watchers 5 --services 7 --kube-apiserver /a --etcd /e").unwrap();
+        let watchers = watchers::Options {
+            api_server: Some("/a".into()),
+            etcd: Some("/e".into()),
+            watchers: NonZeroU32::new(5),
+            services: NonZeroU32::new(7),
+            ..watchers::Options::default()
+        };
+        let expected = Verb::Bench {
+            group: Some("watchers".to_owned()),
+            check: false,
+            kube_proxy: None,
+            watchers,
         };
         assert_eq!(verb, expected);
         let error = parsed("test --check").unwrap_err().to_string();
@@ -526,7 +573,13 @@ mod tests {
                 "e2e --mode ipvs --kube-proxy f",
                 "nftables and iptables are valid",
             ),
-            ("test --mode ipvs", "options of `e2e` and `verify` only"),
+            (
+                "test --mode ipvs",
+                "options of `e2e`, `verify` and `bench watchers` only",
+            ),
+            ("e2e --watchers 5", "options of `bench watchers` only"),
+            ("bench sync --etcd e", "options of `bench watchers` only"),
+            ("bench watchers --watchers 0", "--watchers"),
             ("image", "image: missing folder"),
             ("nft-suite", "nft-suite: missing folder"),
             ("nft-vectors", "nft-vectors: missing folder"),
