@@ -249,7 +249,7 @@ impl Retire for Retiring {
 
     fn has_virtual_ips(&self, family: Family) -> bool {
         let left = self.left.as_ref();
-        left.is_none_or(|left| !left.is_read || left.state.has_virtual_ips(family))
+        left.is_none_or(|left| left.state.may_have_virtual_ips(family))
     }
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {

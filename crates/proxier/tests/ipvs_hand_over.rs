@@ -17,10 +17,13 @@ mod udp;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kernlink_conntrack::{Flow, Tuple};
-use kernlink_dummylink::{DummyLinks, LinkName};
+use kernlink_dummylink::{DummyLinks, HostAddress, Link, LinkName, Selection};
+use kernlink_ipset::{IpSets, SetContents, SetHeader, SetName};
 use kernlink_ipvs::RealServerKey;
 use kernlink_proxier::contract::Calls;
 use kernlink_proxier::host::Shared;
@@ -402,7 +405,7 @@ fn chains_of_the_serving_mode_stay_with_the_rules_that_virtual_ips_and_hairpins_
         let of_family = all.filter(|interim| interim.family == Family::Ipv4);
         let rules = of_family.flat_map(|interim| {
             assert_eq!((interim.table, interim.chain), ("nat", "KUBE-POSTROUTING"));
-            interim.rules
+            interim.rules.unwrap()
         });
         rules.collect()
     };
@@ -453,6 +456,84 @@ fn chains_of_the_serving_mode_stay_with_the_rules_that_virtual_ips_and_hairpins_
     let mut node = Node::web();
     node.read(NONE);
     assert_eq!(interim(&node), [""; 0]);
+}
+
+/// Links and sets that cannot be listed while the flag is set.
+struct Unreadable<T: ?Sized>(Box<T>, Arc<AtomicBool>);
+
+impl<T: ?Sized> Unreadable<T> {
+    fn is_unreadable(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+}
+
+impl DummyLinks for Unreadable<dyn DummyLinks> {
+    fn execute(
+        &mut self,
+        operations: &[kernlink_dummylink::Operation],
+    ) -> Vec<Result<(), kernlink_dummylink::Error>> {
+        self.0.execute(operations)
+    }
+
+    fn links(&mut self) -> Result<Vec<Link>, kernlink_dummylink::Error> {
+        self.0.links()
+    }
+
+    fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, kernlink_dummylink::Error> {
+        if self.is_unreadable() {
+            return Err(kernlink_dummylink::Error::custom("list", "not now"));
+        }
+        self.0.list(selection)
+    }
+}
+
+impl IpSets for Unreadable<dyn IpSets> {
+    fn execute(
+        &mut self,
+        operations: &[kernlink_ipset::Operation],
+    ) -> Vec<Result<(), kernlink_ipset::Error>> {
+        self.0.execute(operations)
+    }
+
+    fn list_set(&mut self, name: &SetName) -> Result<SetContents, kernlink_ipset::Error> {
+        if self.is_unreadable() {
+            return Err(kernlink_ipset::Error::custom(format!("list {name}"), "not now"));
+        }
+        self.0.list_set(name)
+    }
+
+    fn headers(&mut self) -> Result<Vec<SetHeader>, kernlink_ipset::Error> {
+        if self.is_unreadable() {
+            return Err(kernlink_ipset::Error::custom("list sets".to_owned(), "not now"));
+        }
+        self.0.headers()
+    }
+}
+
+#[test]
+fn virtual_ips_are_those_that_were_read_last_if_a_later_reading_fails() {
+    let mut node = Node::web();
+    let spare_retiring = spare(&node);
+    let mut kernel = std::mem::replace(&mut node.retiring, spare_retiring)
+        .into_kernel()
+        .unwrap();
+    let [links, sets] = [(); 2].map(|()| Arc::new(AtomicBool::new(true)));
+    kernel.links = Box::new(Unreadable(kernel.links, Arc::clone(&links)));
+    kernel.sets = Box::new(Unreadable(kernel.sets, Arc::clone(&sets)));
+    node.retiring = spare(&node).with_kernel(kernel);
+    let families = |node: &Node| Family::ALL.map(|family| node.retiring.has_virtual_ips(family));
+    assert!(node.retiring.read(node.now, NONE).is_err());
+    assert_eq!(families(&node), [true, true], "the link is not read");
+    links.store(false, Ordering::Relaxed);
+    assert!(node.retiring.read(node.now, NONE).is_err());
+    assert_eq!(families(&node), [true, false]);
+    links.store(true, Ordering::Relaxed);
+    assert!(node.retiring.read(node.now, NONE).is_err());
+    assert_eq!(families(&node), [true, false]);
+    links.store(false, Ordering::Relaxed);
+    sets.store(false, Ordering::Relaxed);
+    node.read(NONE);
+    assert_eq!(families(&node), [true, false]);
 }
 
 #[test]

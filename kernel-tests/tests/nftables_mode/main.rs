@@ -11,6 +11,7 @@ mod affinity;
 mod balance;
 mod changes;
 mod kills;
+mod kube_proxy;
 mod neighbours;
 mod node_ports;
 mod packets;

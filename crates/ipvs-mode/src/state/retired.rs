@@ -168,6 +168,12 @@ impl State {
         rules
     }
 
+    /// Whether the dummy link has addresses of a family, or may have: they were never read. A reading that fails later changes nothing, because only
+    /// this program adds addresses to the link, and removes them.
+    pub(crate) fn may_have_virtual_ips(&self, family: Family) -> bool {
+        !self.readings.has_links || self.has_virtual_ips(family)
+    }
+
     /// Whether the dummy link has addresses of a family.
     pub(crate) fn has_virtual_ips(&self, family: Family) -> bool {
         let mut addresses = self.addresses.iter_observed();

@@ -25,6 +25,7 @@ use kernlink_proxier::ipvs_mode::ipvs::{
 use kernlink_proxier::nftables_mode::nftables::{
     self, Error as NftError, Fake as FakeNftables, Nftables, Operation as NftOperation,
 };
+use kernlink_services::Family;
 
 use self::by_table::by_table;
 
@@ -76,10 +77,14 @@ pub(super) struct RunningProcess(
     pub(super) Arc<Mutex<Option<usize>>>,
     pub(super) Refused,
     pub(super) UnreadableSets,
+    pub(super) UnreadableTables,
 );
 
 /// Whether no set can be listed.
 pub(super) type UnreadableSets = Arc<AtomicBool>;
+
+/// The families whose tables cannot be read.
+pub(super) type UnreadableTables = Arc<Mutex<Vec<Family>>>;
 
 /// The kernel refuses operations whose command has this text.
 pub(super) type Refused = Arc<Mutex<Option<String>>>;
@@ -180,6 +185,12 @@ impl Iptables for Shared<FakeRules> {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
+        if self.process.3.lock().unwrap().contains(&request.family) {
+            return Err(RulesError::custom(
+                "read tables",
+                "the program did not end in time",
+            ));
+        }
         self.fake.lock().unwrap().save(request)
     }
 }
