@@ -93,6 +93,16 @@ fn port(port: u16) -> Element {
     Element::new(Value::port(port))
 }
 
+/// A set of numbers for many elements, of this size. The kernel keeps ports in a list that it searches for each new one, and a set without a size
+/// in a hash table whose size it changes while the set is listed.
+fn numbers(name: &str, size: u32) -> Set {
+    Set::new(table().set(name), &[DataType::Mark]).with_size(size)
+}
+
+fn number(number: u32) -> Element {
+    Element::new(Value::host_u32(number))
+}
+
 fn elements(set: &str, elements: impl IntoIterator<Item = Element>) -> Elements {
     Elements::new(table().set(set), elements)
 }

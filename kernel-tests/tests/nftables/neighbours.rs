@@ -186,7 +186,7 @@ fn a_change_during_a_listing_of_elements_is_noticed() {
     NetNs::new().run(|| {
         let (mut client, mut other) = (client(), client());
         let set = Set::new(table().set("s"), &[DataType::Mark]);
-        let elements = (0..50_000_u32).map(|number| Element::new(Value::host_u32(number)));
+        let elements = (0..10_000_u32).map(|number| Element::new(Value::host_u32(number)));
         client
             .apply(&[
                 Operation::add(Table::new(table())),
@@ -197,7 +197,7 @@ fn a_change_during_a_listing_of_elements_is_noticed() {
         let key = table().set("s");
         assert_eq!(
             client.elements(&key).unwrap().filter(Result::is_ok).count(),
-            50_000
+            10_000
         );
         let mut listed = client.elements(&key).unwrap();
         assert!(listed.next().unwrap().is_ok());
@@ -208,7 +208,7 @@ fn a_change_during_a_listing_of_elements_is_noticed() {
         assert!(matches!(error, Error::Interrupted { .. }), "{error:?}");
         drop(listed);
         // The rest of the listing is discarded.
-        assert_eq!(client.list_elements(&key).unwrap().len(), 50_000);
+        assert_eq!(client.list_elements(&key).unwrap().len(), 10_000);
     });
 }
 
@@ -241,8 +241,9 @@ fn a_transaction_of_many_megabytes_is_executed_as_a_whole() {
     });
 }
 
-/// Another program that replaces the elements of both sets of [`two_sets`], without a pause, while `read` runs.
-fn while_both_sets_are_replaced(read: impl FnOnce(&mut Client)) {
+/// Another program replaces the elements of both sets of [`two_sets`], without a pause, until `read` met [`MEETINGS`] changes: it failed because
+/// of them, or what it read was written by another change than the time before. `read` returns the changes that wrote what it read.
+fn while_both_sets_are_replaced(read: impl Fn(&mut Client) -> Result<BTreeSet<Vec<u8>>, Error>) {
     let end = AtomicBool::new(false);
     let mut other = client();
     let (mut reader, end) = (client(), &end);
@@ -256,9 +257,28 @@ fn while_both_sets_are_replaced(read: impl FnOnce(&mut Client)) {
             }
         });
         let _ended = ends_when_dropped(end);
-        read(&mut reader);
+        let (mut met, mut last) = (0, BTreeSet::new());
+        while met < MEETINGS {
+            match read(&mut reader) {
+                Ok(written_by) => {
+                    assert_eq!(written_by.len(), 1, "{written_by:?}");
+                    met += usize::from(written_by != last);
+                    last = written_by;
+                }
+                Err(error) => {
+                    assert!(
+                        matches!(error, Error::Interrupted { attempts: 10, .. }),
+                        "{error:?}"
+                    );
+                    met += 1;
+                }
+            }
+        }
     });
 }
+
+/// The changes that a listing meets before the test ends.
+const MEETINGS: usize = 200;
 
 /// Sets `end` when it is dropped, also by a panic: the other thread ends then.
 fn ends_when_dropped(end: &AtomicBool) -> impl Drop + '_ {
@@ -305,18 +325,9 @@ fn elements_that_change_all_the_time_are_listed_as_they_were_at_one_time() {
         client().apply(&two_sets()).unwrap();
         client().apply(&replace_both(0)).unwrap();
         while_both_sets_are_replaced(|client| {
-            for _ in 0..2_000 {
-                match client.list_elements(&table().set("a")) {
-                    Ok(elements) => {
-                        assert_eq!(elements.len(), IN_EACH as usize);
-                        assert_eq!(changes(&elements).len(), 1);
-                    }
-                    Err(error) => assert!(
-                        matches!(error, Error::Interrupted { attempts: 10, .. }),
-                        "{error:?}"
-                    ),
-                }
-            }
+            let listed = client.list_elements(&table().set("a"))?;
+            assert_eq!(listed.len(), IN_EACH as usize);
+            Ok(changes(&listed))
         });
     });
 }
@@ -327,19 +338,11 @@ fn a_ruleset_that_changes_all_the_time_is_listed_as_it_was_at_one_time() {
         client().apply(&two_sets()).unwrap();
         client().apply(&replace_both(0)).unwrap();
         while_both_sets_are_replaced(|client| {
-            for _ in 0..300 {
-                match client.ruleset() {
-                    Ok(ruleset) => {
-                        let sets = &ruleset.tables[0].sets;
-                        assert_eq!(sets[0].elements.len(), IN_EACH as usize);
-                        assert_eq!(changes(&sets[0].elements), changes(&sets[1].elements));
-                    }
-                    Err(error) => assert!(
-                        matches!(error, Error::Interrupted { attempts: 10, .. }),
-                        "{error:?}"
-                    ),
-                }
-            }
+            let ruleset = client.ruleset()?;
+            let sets = &ruleset.tables[0].sets;
+            assert_eq!(sets[0].elements.len(), IN_EACH as usize);
+            assert_eq!(changes(&sets[0].elements), changes(&sets[1].elements));
+            Ok(changes(&sets[0].elements))
         });
         // A refused listing leaves the client usable.
         let mut client = client();

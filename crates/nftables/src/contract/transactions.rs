@@ -3,7 +3,10 @@
 use kernlink_base::checks;
 use kernlink_base::contract::Check;
 
-use super::{Rules, add_base, add_chain, add_table, elements, jump, ok, port, ports, refused, rule, table};
+use super::{
+    Rules, add_base, add_chain, add_table, elements, jump, number, numbers, ok, port, ports, refused, rule,
+    table,
+};
 use crate::data_type::DataType;
 use crate::error::Error;
 use crate::operation::{Flush, Operation};
@@ -76,12 +79,12 @@ fn the_refused_element_is_named(rules: &mut Rules) {
     );
     refused(outcome.unwrap_or(Ok(())), Error::is_full);
     // By the thousand, in several messages.
-    let many = (0..20_000).map(port).chain([port(7)]);
-    ok(rules.apply(&[Operation::add(ports("many"))]));
-    let missing = Operation::delete(elements("many", (0..20_000).map(port)));
-    ok(rules.apply(&[Operation::add(elements("many", (0..20_000).map(port)))]));
+    let many = (0..20_000).map(number).chain([number(7)]);
+    ok(rules.apply(&[Operation::add(numbers("many", 32_768))]));
+    let missing = Operation::delete(elements("many", (0..20_000).map(number)));
+    ok(rules.apply(&[Operation::add(elements("many", (0..20_000).map(number)))]));
     ok(rules.apply(std::slice::from_ref(&missing)));
-    ok(rules.apply(&[Operation::add(elements("many", (0..19_000).map(port)))]));
+    ok(rules.apply(&[Operation::add(elements("many", (0..19_000).map(number)))]));
     let outcome = rules.execute(std::slice::from_ref(&missing)).pop();
     let Some(Err(Error::Refused {
         element: Some(19_000),
