@@ -106,7 +106,7 @@ impl Helm {
 
 /// The documents of a stream of YAML.
 fn documents(text: &str) -> Vec<Value> {
-    let documents = text.split("\n---\n").map(|document| dist::yaml(document));
+    let documents = text.split("\n---\n").map(dist::yaml);
     documents.filter(Value::is_object).collect()
 }
 
