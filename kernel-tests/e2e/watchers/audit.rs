@@ -131,11 +131,6 @@ fn milliseconds_of_the_day(time: &str) -> u64 {
     let time = time.trim_end_matches('Z');
     let parts: Vec<f64> = time.split(':').map(|part| part.parse().unwrap()).collect();
     let seconds = parts[0] * 3600.0 + parts[1] * 60.0 + parts[2];
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "less than a day"
-    )]
-    let milliseconds = (seconds * 1e3) as u64;
-    milliseconds
+    // Less than a day.
+    (seconds * 1e3) as u64
 }

@@ -114,14 +114,7 @@ impl Server {
         let metrics = self.cluster.get("/metrics");
         let value = |name: &str| {
             let line = metrics.lines().find_map(|line| line.strip_prefix(name));
-            let value: f64 = line.unwrap().trim().parse().unwrap();
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a number of bytes"
-            )]
-            let bytes = value as u64;
-            bytes
+            line.unwrap().trim().parse::<f64>().unwrap() as u64
         };
         value("go_memstats_heap_alloc_bytes ") + value("go_memstats_stack_inuse_bytes ")
     }
