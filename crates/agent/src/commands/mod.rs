@@ -66,8 +66,7 @@ pub(crate) enum Verb {
     #[command(after_help = AFTER_HELP)]
     Run(Box<Run>),
     /// Whether this node is ready, and what would change; changes nothing
-    ///
-    /// Exit status: 0 ready; 20 not ready; 21 not known; 1 and 2 as of the agent.
+    #[command(after_help = "Exit status: 0 ready, 20 not ready, 21 not known; 1 and 2 as of the agent.")]
     Preflight(Box<Preflight>),
     #[command(flatten)]
     Ask(Command),
@@ -86,8 +85,14 @@ pub(crate) enum Verb {
 pub(crate) struct Preflight {
     #[command(flatten)]
     flags: Flags,
-    /// The form of the answer
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    /// table, for people, which may change; or json, for programs, which is documented
+    #[arg(
+        long,
+        short,
+        value_name = "FORM",
+        default_value = "table",
+        hide_possible_values = true
+    )]
     output: Output,
 }
 
@@ -152,18 +157,24 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Common {
+pub(crate) struct Common {
     /// The Unix socket of the agent; default: that of this network namespace in /run/kernlink
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// The form of the answer
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    /// table, for people, which may change; or json, for programs, which is documented
+    #[arg(
+        long,
+        short,
+        value_name = "FORM",
+        default_value = "table",
+        hide_possible_values = true
+    )]
     output: Output,
 }
 
 /// What to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Frontend {
+pub(crate) struct Frontend {
     address: IpAddr,
     port: u16,
     protocol: Option<String>,
@@ -473,16 +484,22 @@ mod tests {
             ("preflight --output yaml", "[possible values: table, json]"),
             ("preflight --once", "unexpected argument '--once'"),
             ("--watch /m --output json", "unexpected argument '--output'"),
-            ("--watch /m x", "unexpected argument 'x'"),
+            (
+                "--watch /m x",
+                "the subcommand 'x' cannot be used with '--watch <DIR>'",
+            ),
             ("/m", "unrecognized subcommand '/m'"),
-            ("--watch /m status", "'status'"),
+            (
+                "--watch /m status",
+                "the subcommand 'status' cannot be used with '--watch <DIR>'",
+            ),
             (
                 "log-level loud",
                 "the level \"loud\" is not valid; valid: off, error, warn, info, debug, trace, ",
             ),
             ("log-level debug --for 1", "valid: a duration from 1s to 24h"),
             ("log-level debug --for 25h", "valid: a duration from 1s to 24h"),
-            ("log-level --for 1m", "<LEVEL|FILTER>"),
+            ("log-level --for 1m", "LEVEL|FILTER"),
             ("completions tcsh", "[possible values: bash, zsh, fish]"),
         ] {
             let error = parse(line).unwrap_err();
