@@ -75,8 +75,8 @@ pub struct Flags {
     /// The group whose members may ask; default: only root may
     #[arg(id = "socket-group", long, value_name = "GROUP", value_parser = text(), help_heading = QUESTIONS)]
     pub socket_group: Option<String>,
-    /// The format of the lines
-    #[arg(id = "logging-format", long, value_name = "FORMAT", default_value = "text", help_heading = LOG)]
+    /// text or json
+    #[arg(id = "logging-format", long, value_name = "FORMAT", default_value = "text", hide_possible_values = true, help_heading = LOG)]
     pub log_format: Format,
     /// logging.verbosity: 0: information; 2: a line for each sync that changed something; 4: debug output; 6: traces
     #[arg(id = "v", long, short, value_name = "N", value_parser = parsed(verbosity), help_heading = LOG)]
@@ -140,8 +140,7 @@ struct Instead {
     /// Sync once; exit status 1 if something failed
     #[arg(long, group = "instead")]
     once: bool,
-    /// Sync once, after waiting for the API server, with the rights that the agent does not keep, such as for sysctls; exit status 0 also if
-    /// something failed, which the agent tries again
+    /// Sync once, after waiting for the API server, with the rights that the agent does not keep, such as for sysctls; exit status 0 also after failures
     #[arg(id = "init-only", long, group = "instead")]
     init_only: bool,
     /// Print what a sync, --cleanup or --hand-back would do, as commands; change nothing
@@ -500,13 +499,7 @@ mod tests {
             ("--once=1", "--once", "unexpected value '1'"),
         ] {
             let error = parse(line).unwrap_err();
-            let first = error.lines().next().unwrap();
-            assert!(
-                first.contains(&format!("{flag} "))
-                    || first.contains(&format!("{flag}'"))
-                    || first.contains(&format!("{flag}:")),
-                "{line}: {error}"
-            );
+            assert!(error.lines().next().unwrap().contains(flag), "{line}: {error}");
             assert!(error.contains(expected), "{line}: {error}");
         }
     }
@@ -561,20 +554,12 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_has_a_line_in_the_help() {
-        let help = Run::augment_args(Command::new("kernlink-agent"))
-            .term_width(0)
-            .render_help()
-            .to_string();
+    fn every_flag_that_is_supported_has_a_text_in_the_help() {
         let command = Run::augment_args(Command::new("kernlink-agent"));
         for argument in command.get_arguments() {
-            let flag = format!("--{}", argument.get_long().unwrap());
-            let line = help.lines().find(|line| {
-                line.split_whitespace()
-                    .any(|word| word.trim_matches(&['[', '='][..]).split('[').next() == Some(&flag))
-            });
-            assert_eq!(line.is_some(), !argument.is_hide_set(), "{flag}");
-            assert!(argument.get_help().is_some() || argument.is_hide_set(), "{flag}");
+            let has_text = argument.get_help().is_some();
+            assert_ne!(argument.is_hide_set(), has_text, "{argument}");
         }
+        assert!(command.get_arguments().any(|argument| argument.is_hide_set()));
     }
 }

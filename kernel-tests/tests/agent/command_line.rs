@@ -8,7 +8,7 @@ use crate::support::text;
 fn completed(words: &[&str]) -> String {
     let agent = programs::agent();
     let script = format!(
-        "source <({} completions bash)\nCOMP_WORDS=(kernlink-agent {})\nCOMP_CWORD={}\n_kernlink-agent kernlink-agent \"${{COMP_WORDS[COMP_CWORD]}}\" \
+        "source <({} completions bash)\nCOMP_WORDS=(kernlink-agent {})\nCOMP_CWORD={}\n_kernlink__agent kernlink-agent \"${{COMP_WORDS[COMP_CWORD]}}\" \
          \"${{COMP_WORDS[COMP_CWORD-1]}}\"\necho \"${{COMPREPLY[@]}}\"",
         agent.get_program().to_str().unwrap(),
         words.join(" "),

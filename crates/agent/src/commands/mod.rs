@@ -66,8 +66,7 @@ pub(crate) enum Verb {
     #[command(after_help = AFTER_HELP)]
     Run(Box<Run>),
     /// Whether this node is ready, and what would change; changes nothing
-    ///
-    /// Exit status: 0 ready; 20 not ready; 21 not known; 1 and 2 as of the agent.
+    #[command(after_help = "Exit status: 0 ready, 20 not ready, 21 not known; 1 and 2 as of the agent.")]
     Preflight(Box<Preflight>),
     #[command(flatten)]
     Ask(Command),
@@ -86,8 +85,14 @@ pub(crate) enum Verb {
 pub(crate) struct Preflight {
     #[command(flatten)]
     flags: Flags,
-    /// The form of the answer
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    /// table, for people, which may change; or json, for programs, which is documented
+    #[arg(
+        long,
+        short,
+        value_name = "FORM",
+        default_value = "table",
+        hide_possible_values = true
+    )]
     output: Output,
 }
 
@@ -156,8 +161,14 @@ pub(crate) struct Common {
     /// The Unix socket of the agent; default: that of this network namespace in /run/kernlink
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// The form of the answer
-    #[arg(long, short, value_name = "FORM", default_value = "table")]
+    /// table, for people, which may change; or json, for programs, which is documented
+    #[arg(
+        long,
+        short,
+        value_name = "FORM",
+        default_value = "table",
+        hide_possible_values = true
+    )]
     output: Output,
 }
 
@@ -251,7 +262,8 @@ pub(crate) fn completions(shell: Shell) -> Exit {
 fn completion_script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut CommandLine::command(), "kernlink-agent", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    // In clap_complete 4.6 the script for bash has two labels for a program with `-` in its name.
+    String::from_utf8_lossy(&script).replace("kernlink__subcmd__agent", "kernlink__agent")
 }
 
 impl Command {
@@ -473,16 +485,22 @@ mod tests {
             ("preflight --output yaml", "[possible values: table, json]"),
             ("preflight --once", "unexpected argument '--once'"),
             ("--watch /m --output json", "unexpected argument '--output'"),
-            ("--watch /m x", "unexpected argument 'x'"),
+            (
+                "--watch /m x",
+                "the subcommand 'x' cannot be used with '--watch <DIR>'",
+            ),
             ("/m", "unrecognized subcommand '/m'"),
-            ("--watch /m status", "'status'"),
+            (
+                "--watch /m status",
+                "the subcommand 'status' cannot be used with '--watch <DIR>'",
+            ),
             (
                 "log-level loud",
                 "the level \"loud\" is not valid; valid: off, error, warn, info, debug, trace, ",
             ),
             ("log-level debug --for 1", "valid: a duration from 1s to 24h"),
             ("log-level debug --for 25h", "valid: a duration from 1s to 24h"),
-            ("log-level --for 1m", "<LEVEL|FILTER>"),
+            ("log-level --for 1m", "LEVEL|FILTER"),
             ("completions tcsh", "[possible values: bash, zsh, fish]"),
         ] {
             let error = parse(line).unwrap_err();

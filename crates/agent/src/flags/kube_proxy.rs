@@ -1,5 +1,6 @@
 //! The flags that replace fields of the configuration file, and those of kube-proxy that are not supported.
 
+use clap::builder::OsStringValueParser;
 use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
@@ -176,7 +177,7 @@ const FLAGS: &[(Option<&str>, &[KubeProxyFlag])] = &[
                 "iptables-localhost-nodeports",
                 "iptables.localhostNodePorts",
                 Bool,
-                "default: true",
+                "also at loopback addresses; default: true",
             ),
             flag("ipvs-scheduler", "ipvs.scheduler", Text("NAME"), ""),
             flag("ipvs-sync-period", "ipvs.syncPeriod", Text("D"), ""),
@@ -340,7 +341,10 @@ impl Args for Overrides {
         }
         let unsupported = UNSUPPORTED.iter().map(|(name, _)| {
             let argument = Arg::new(*name).long(*name).hide(true);
-            argument.num_args(0..=1).allow_hyphen_values(true)
+            argument
+                .num_args(0..=1)
+                .allow_hyphen_values(true)
+                .value_parser(OsStringValueParser::new())
         });
         command.args(unsupported)
     }
