@@ -302,7 +302,7 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     /// Sets the families in which addresses of Services may be on a link of a [retiring mode](crate::handover), each time that these are others.
     /// They are addresses of the node then, but no node port is served at them: one Service may have a port there that is the node port of
     /// another one. Called before [`plan`](Self::plan), as `set_interim`. Default: nothing changes, for data paths whose node ports are served at named
-    /// addresses, which are those of [`interface_addresses`](Self::interface_addresses). Userspace mode serves them at all local addresses meanwhile.
+    /// addresses, which are those of [`interface_addresses`](Self::interface_addresses).
     fn set_virtual_ips(&mut self, _families: &BTreeSet<Family>) {}
 
     /// Records in the observed objects that an operation was done.

@@ -760,8 +760,7 @@ fn a_service_that_ipvs_mode_cannot_program_stays_while_tables_cannot_be_read() {
 fn no_node_port_is_served_at_virtual_ips_while_sets_of_ipvs_mode_cannot_be_read() {
     // A port at which `shop/web` has nothing, and which is the node port of `shop/open`.
     let packet = from_outside(CLIENT, ([10, 96, 0, 80], NODE_PORT));
-    // Not userspace mode, which redirects node ports at every local address.
-    for next in ["iptables", "nftables"] {
+    for next in ["iptables", "nftables", "userspace"] {
         let expected = written_by(next);
         let (node, connections) = served_by("ipvs");
         node.connect(&connections, 0);
