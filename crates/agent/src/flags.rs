@@ -22,6 +22,7 @@ use crate::log::Format;
 pub const USAGE: &str = "usage: kernlink-agent [--kubeconfig FILE] [--watch DIR] [--node-name NAME] [--config FILE] [OPTION]...
        kernlink-agent preflight [OPTION]... [--output table|json]: whether this node is ready, and what would change; changes nothing
        kernlink-agent status | services [NAMESPACE/NAME] | explain ADDRESS:PORT[/PROTOCOL]: asks the running agent
+       kernlink-agent support-bundle: writes one archive for an issue, without secrets
 
 Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API server, of manifests in a folder, or of both.
 

@@ -35,6 +35,7 @@ mod shared_addresses;
 mod socket_clients;
 mod start;
 mod support;
+mod support_bundle;
 mod tls;
 mod userspace_mode;
 

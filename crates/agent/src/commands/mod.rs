@@ -1,6 +1,7 @@
 //! The subcommands, which ask the running agent. The flags of the agent itself are those of kube-proxy: [`crate::flags`].
 
 mod client;
+mod support_bundle;
 pub(crate) mod table;
 
 use std::ffi::OsString;
@@ -71,6 +72,10 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Writes one archive for an issue: what the agent and the node have, without secrets
+    ///
+    /// Exit status: 0 the archive was written, also if something is missing in it; 1 it was not; 2 invalid command line.
+    SupportBundle(support_bundle::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -160,6 +165,7 @@ impl Command {
             Command::Status { common } => {
                 common.ask("/v1/status", |status: &Status| (table::status(status), 0))
             }
+            Command::SupportBundle(arguments) => arguments.run(),
             Command::Services { service, common } => {
                 let query = service
                     .map(|service| format!("?service={service}"))

@@ -236,6 +236,23 @@ pub(crate) struct Object {
     pub(crate) found: Option<String>,
 }
 
+/// The answer to `/v1/support`: what no other answer has, for `kernlink-agent support-bundle`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Support {
+    pub(crate) version: u32,
+    /// The version of the program, with its commit.
+    pub(crate) agent: String,
+    /// A `KubeProxyConfiguration`.
+    pub(crate) configuration: serde_json::Value,
+    /// The flags of the command line that have values.
+    pub(crate) flags: std::collections::BTreeMap<String, String>,
+    /// The events that are kept, the oldest first.
+    pub(crate) events: Vec<RecentEvent>,
+    /// The page of metrics. `None`: it cannot be made.
+    pub(crate) metrics: Option<String>,
+}
+
 /// What the agent answers instead if a request is invalid or cannot be answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
