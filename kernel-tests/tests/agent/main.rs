@@ -37,6 +37,7 @@ mod start;
 mod support;
 mod support_bundle;
 mod tls;
+mod top;
 mod userspace_mode;
 
 use std::fs;

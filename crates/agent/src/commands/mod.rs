@@ -3,6 +3,7 @@
 mod client;
 mod support_bundle;
 pub(crate) mod table;
+mod top;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -76,6 +77,10 @@ enum Command {
     ///
     /// Exit status: 0 the archive was written, also if something is missing in it; 1 it was not; 2 invalid command line.
     SupportBundle(support_bundle::Arguments),
+    /// Services and endpoints by connections and, where the kernel counts them, bytes a second
+    ///
+    /// Exit status: 0 success; 1 the agent does not answer, or the terminal cannot be used; 2 invalid command line.
+    Top(top::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -166,6 +171,7 @@ impl Command {
                 common.ask("/v1/status", |status: &Status| (table::status(status), 0))
             }
             Command::SupportBundle(arguments) => arguments.run(),
+            Command::Top(arguments) => arguments.run(),
             Command::Services { service, common } => {
                 let query = service
                     .map(|service| format!("?service={service}"))

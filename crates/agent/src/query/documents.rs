@@ -152,6 +152,9 @@ pub(crate) struct FrontendRow {
     pub(crate) in_kernel: bool,
     pub(crate) endpoints_used: usize,
     pub(crate) endpoints_not_used: usize,
+    /// Those that are used, `10.0.0.1:8080`. `None`: they were not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoints: Option<Vec<String>>,
 }
 
 /// The answer to `/v1/explain`.
