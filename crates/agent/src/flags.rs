@@ -23,6 +23,7 @@ pub const USAGE: &str = "usage: kernlink-agent [--kubeconfig FILE] [--watch DIR]
        kernlink-agent preflight [OPTION]... [--output table|json]: whether this node is ready, and what would change; changes nothing
        kernlink-agent status | services [NAMESPACE/NAME] | explain ADDRESS:PORT[/PROTOCOL]: asks the running agent
        kernlink-agent support-bundle: writes one archive for an issue, without secrets
+       kernlink-agent top: Services and endpoints by connections and bytes a second
 
 Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API server, of manifests in a folder, or of both.
 
