@@ -33,6 +33,7 @@ use crate::pending::Pending;
 use crate::print;
 use crate::query;
 use crate::query::status::AfterSync;
+use crate::query::support::StartedWith;
 use crate::report;
 use crate::reporter::Reporter;
 use crate::service_manager::{self, EXTENSION, NotifyState, PROGRESS_INTERVAL};
@@ -69,7 +70,8 @@ pub fn run(settings: Settings) -> Exit {
         }
     };
     let _queries = settings.socket.as_ref().and_then(|socket| {
-        let started = query::server::Server::start(socket.clone(), Arc::clone(&state));
+        let started =
+            query::server::Server::start(socket.clone(), Arc::clone(&state), StartedWith::new(&settings));
         started
             .map_err(|error| tracing::error!("questions to the agent are not answered: {error}"))
             .ok()

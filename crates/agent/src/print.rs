@@ -33,6 +33,12 @@ pub fn text(problem: &str) {
     let _ = writeln!(io::stderr(), "kernlink-agent: {problem}");
 }
 
+/// Prints a notice on standard error, for a program whose standard output is a file.
+pub fn notice(text: &str) {
+    // As for [`text`].
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Prints a plan, and before it what could not be read. Fails if anything could not be read: the kernel may need other commands.
 #[must_use]
 pub fn commands(plan: &str, unknown: &[String]) -> Exit {

@@ -39,7 +39,9 @@ mod shared_addresses;
 mod socket_clients;
 mod start;
 mod support;
+mod support_bundle;
 mod tls;
+mod top;
 mod userspace_mode;
 
 use std::fs;

@@ -1,7 +1,9 @@
 //! The command line: the subcommands, and those which ask the running agent. The flags of the agent itself are in [`crate::flags`].
 
 mod client;
+mod support_bundle;
 pub(crate) mod table;
+mod top;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -154,6 +156,14 @@ pub(crate) enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Writes one archive for an issue: what the agent and the node have, without secrets
+    ///
+    /// Exit status: 0 the archive was written, also if something is missing in it; 1 it was not; 2 invalid command line.
+    SupportBundle(support_bundle::Arguments),
+    /// Services and endpoints by connections and, where the kernel counts them, bytes a second
+    ///
+    /// Exit status: 0 success; 1 the agent does not answer, or the terminal cannot be used; 2 invalid command line.
+    Top(top::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -273,6 +283,8 @@ impl Command {
             Command::Status { common } => {
                 common.ask("/v1/status", |status: &Status| (table::status(status), 0))
             }
+            Command::SupportBundle(arguments) => arguments.run(),
+            Command::Top(arguments) => arguments.run(),
             Command::Services { service, common } => {
                 let query = service
                     .map(|service| format!("?service={service}"))

@@ -370,6 +370,7 @@ mod tests {
             in_kernel: true,
             endpoints_used: 2,
             endpoints_not_used: 1,
+            endpoints: None,
         };
         let list = ServiceList {
             frontends: vec![row("a/b", "a/b"), row("shop/web:http", "a/b")],

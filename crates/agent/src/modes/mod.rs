@@ -48,6 +48,11 @@ pub(crate) fn run<T: Task>(config: &Config, task: T) -> T::Output {
     in_mode!(config, |M, settings| task.run::<M>(settings))
 }
 
+/// The kernel modules that the rules and objects of the configured mode use.
+pub(crate) fn modules_of(config: &Config) -> &'static [&'static str] {
+    in_mode!(config, |M, _settings| M::MODULES)
+}
+
 /// A mode on a node that it does not serve.
 pub type Retiring = (Mode, Box<dyn Retire>);
 

@@ -16,6 +16,7 @@ use kernlink_proxier::{DataPath, Proxier};
 use kernlink_services::escape::excerpt_of;
 use kernlink_services::event::Subject;
 use kernlink_services::{Event, Family, Reason};
+use serde_json::Value;
 
 use self::document::{Check, Document, Found, Outcome, Plan, Readiness, Steps, Sysctl};
 use self::node::check;
@@ -42,7 +43,7 @@ const MAX_TEXT: usize = 300;
 /// Examines the node and prints what it found.
 #[must_use]
 pub fn preflight(settings: &Settings, output: Output) -> ExitCode {
-    let document = modes::run(&settings.config, Examine(settings));
+    let document = examine_node(settings);
     let text = match output {
         Output::Table => page::page(&document),
         Output::Json => match serde_json::to_string_pretty(&document) {
@@ -62,6 +63,16 @@ pub fn preflight(settings: &Settings, output: Output) -> ExitCode {
         Readiness::NotReady => ExitCode::from(NOT_READY),
         Readiness::Unknown => ExitCode::from(UNKNOWN),
     }
+}
+
+/// Examines the node.
+fn examine_node(settings: &Settings) -> Document {
+    modes::run(&settings.config, Examine(settings))
+}
+
+/// Examines the node, for a program.
+pub(crate) fn examine_as_json(settings: &Settings) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(examine_node(settings))
 }
 
 struct Examine<'a>(&'a Settings);

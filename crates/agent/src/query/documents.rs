@@ -152,6 +152,9 @@ pub(crate) struct FrontendRow {
     pub(crate) in_kernel: bool,
     pub(crate) endpoints_used: usize,
     pub(crate) endpoints_not_used: usize,
+    /// Those that are used, `10.0.0.1:8080`. `None`: they were not asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoints: Option<Vec<String>>,
 }
 
 /// The answer to `/v1/explain`.
@@ -246,6 +249,23 @@ pub(crate) struct LogLevel {
     pub(crate) configured: String,
     /// The time until the log returns to the configured level. `None`: it does not.
     pub(crate) seconds_left: Option<u64>,
+}
+
+/// The answer to `/v1/support`: what no other answer has, for `kernlink-agent support-bundle`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Support {
+    pub(crate) version: u32,
+    /// The version of the program, with its commit.
+    pub(crate) agent: String,
+    /// A `KubeProxyConfiguration`.
+    pub(crate) configuration: serde_json::Value,
+    /// The flags of the command line that have values.
+    pub(crate) flags: std::collections::BTreeMap<String, String>,
+    /// The events that are kept, the oldest first.
+    pub(crate) events: Vec<RecentEvent>,
+    /// The page of metrics. `None`: it cannot be made.
+    pub(crate) metrics: Option<String>,
 }
 
 /// What the agent answers instead if a request is invalid or cannot be answered.

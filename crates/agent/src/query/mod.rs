@@ -6,7 +6,7 @@
 //! | `socket` | where the socket is, and who may connect |
 //! | `server` | HTTP on the socket |
 //! | `worker` | the thread that reads the proxier and the kernel |
-//! | `overview`, `services`, `explain` | the answers to each question |
+//! | `overview`, `services`, `explain`, `support` | the answers to each question |
 //! | `status` | what a status of any mode has, and what a sync leaves |
 //! | `log_level` | the level of the log, and its changes |
 //! | `parameters` | the parameters of questions |
@@ -25,5 +25,6 @@ pub(crate) mod server;
 pub(crate) mod services;
 pub(crate) mod socket;
 pub(crate) mod status;
+pub(crate) mod support;
 pub(crate) mod time;
 pub(crate) mod worker;

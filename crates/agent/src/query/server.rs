@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use super::documents::{LogLevel, Problem, VERSION};
 use super::socket::{self, Listening};
+use super::support::{self, StartedWith};
 use super::worker::{Reader, Worker};
 use super::{explain, log_level, overview, services};
 use crate::settings::QuerySocket;
@@ -58,7 +59,12 @@ impl Server {
     ///
     /// # Errors
     /// If the system has no resources for the threads.
-    pub(crate) fn start(socket: QuerySocket, state: Arc<Mutex<State>>) -> io::Result<Self> {
+    pub(crate) fn start(
+        socket: QuerySocket,
+        state: Arc<Mutex<State>>,
+        started_with: StartedWith,
+    ) -> io::Result<Self> {
+        let started_with = Arc::new(started_with);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let worker = Worker::start(Arc::clone(&state), MAX_CONNECTIONS)?;
         let (stop, mut stopped) = watch::channel(());
@@ -67,7 +73,7 @@ impl Server {
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::select! {
-                        () = serve(socket, Routes { state, worker }) => {}
+                        () = serve(socket, Routes { state, worker, started_with }) => {}
                         // It returns when the other end is dropped.
                         _ = stopped.changed() => {}
                     }
@@ -166,6 +172,7 @@ async fn serve_one(stream: UnixStream, routes: Routes, _place: OwnedSemaphorePer
 struct Routes {
     state: Arc<Mutex<State>>,
     worker: Worker,
+    started_with: Arc<StartedWith>,
 }
 
 impl Routes {
@@ -185,6 +192,7 @@ impl Routes {
                 Instant::now(),
                 SystemTime::now(),
             )),
+            "/v1/support" => document(&support::answer(&state::lock(&self.state), &self.started_with)),
             "/v1/services" => match services::Question::parse(query) {
                 Ok(question) => self.ask(move |reader| services::answer(reader, &question)).await,
                 Err(error) => problem(StatusCode::BAD_REQUEST, error),
@@ -199,7 +207,7 @@ impl Routes {
             LOG_LEVEL => log_level_document(log_level::answer()),
             _ => problem(
                 StatusCode::NOT_FOUND,
-                "the path is not valid; valid: /v1/status, /v1/services, /v1/explain, /v1/log-level"
+                "the path is not valid; valid: /v1/status, /v1/services, /v1/explain, /v1/log-level, /v1/support"
                     .to_owned(),
             ),
         }

@@ -1,6 +1,8 @@
 //! The answer to `/v1/services`.
 
-use kernlink_services::{FrontendKey, ObjectName, ServicePort, TrafficPolicy};
+use std::net::SocketAddr;
+
+use kernlink_services::{ChosenEndpoint, FrontendKey, ObjectName, ServicePort, TrafficPolicy};
 
 use super::documents::{FrontendRow, ServiceList, VERSION};
 use super::parameters::parameters;
@@ -16,14 +18,22 @@ const AT_ONCE: usize = 100;
 pub(crate) struct Question {
     /// `None`: all of them.
     service: Option<ObjectName>,
+    /// Whether each frontend has its endpoints.
+    has_endpoints: bool,
 }
 
 impl Question {
     /// # Errors
     /// What is invalid.
     pub(super) fn parse(query: &str) -> Result<Self, String> {
-        let mut service = None;
-        for (_, value) in parameters(query, &["service"])? {
+        let (mut service, mut has_endpoints) = (None, false);
+        for (parameter, value) in parameters(query, &["service", "endpoints"])? {
+            if parameter == "endpoints" {
+                let parsed = value.parse();
+                has_endpoints =
+                    parsed.map_err(|_| format!("endpoints: {value:?} is not valid; valid: true, false"))?;
+                continue;
+            }
             let name = value
                 .split_once('/')
                 .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'));
@@ -31,7 +41,10 @@ impl Question {
                 name.ok_or_else(|| format!("service: {value:?} is not valid; valid: NAMESPACE/NAME"))?;
             service = Some(ObjectName::new(namespace, name));
         }
-        Ok(Self { service })
+        Ok(Self {
+            service,
+            has_endpoints,
+        })
     }
 }
 
@@ -58,11 +71,11 @@ pub(super) fn answer(reader: &mut Reader, question: &Question) -> Result<Service
         }
     };
     for names in names.chunks(AT_ONCE) {
-        let names = names.to_vec();
+        let (names, has_endpoints) = (names.to_vec(), question.has_endpoints);
         let rows = reader.read(move |proxier| {
             names
                 .iter()
-                .flat_map(|name| rows(proxier, name))
+                .flat_map(|name| rows(proxier, name, has_endpoints))
                 .collect::<Vec<_>>()
         });
         list.frontends.extend(rows.map_err(|why| why.text().to_owned())?);
@@ -77,7 +90,7 @@ pub(super) fn answer(reader: &mut Reader, question: &Question) -> Result<Service
 }
 
 /// The frontends that a Service defines, those of other owners too.
-fn rows(proxier: &dyn AnyProxier, name: &ObjectName) -> Vec<FrontendRow> {
+fn rows(proxier: &dyn AnyProxier, name: &ObjectName, has_endpoints: bool) -> Vec<FrontendRow> {
     let services = proxier.services();
     let mut rows = Vec::new();
     for (id, port) in services.ports_of(name) {
@@ -85,7 +98,12 @@ fn rows(proxier: &dyn AnyProxier, name: &ObjectName) -> Vec<FrontendRow> {
             let key = FrontendKey::of(frontend);
             let owner = services.frontend(&key);
             let is_owner = owner.is_some_and(|owner| owner.id == id);
-            let used = endpoints(port, frontend.policy);
+            let used = endpoints(port, frontend.policy).count();
+            let listed = has_endpoints.then(|| {
+                let used = endpoints(port, frontend.policy);
+                used.map(|endpoint| SocketAddr::new(endpoint.address, endpoint.port).to_string())
+                    .collect()
+            });
             rows.push(FrontendRow {
                 frontend: key.to_string(),
                 kind: frontend.kind.to_string(),
@@ -97,19 +115,20 @@ fn rows(proxier: &dyn AnyProxier, name: &ObjectName) -> Vec<FrontendRow> {
                 endpoints_not_used: port
                     .endpoint_count
                     .saturating_sub(if is_owner { used } else { 0 }),
+                endpoints: listed,
             });
         }
     }
     rows
 }
 
-/// The number of endpoints that traffic of a policy is balanced over.
-fn endpoints(port: &ServicePort, policy: TrafficPolicy) -> usize {
+/// The endpoints that traffic of a policy is balanced over.
+fn endpoints(port: &ServicePort, policy: TrafficPolicy) -> impl Iterator<Item = &ChosenEndpoint> {
     let chosen = match policy {
         TrafficPolicy::Local => &port.endpoints.local,
         TrafficPolicy::Cluster => &port.endpoints.cluster,
     };
-    chosen.iter().filter(|endpoint| endpoint.weight > 0).count()
+    chosen.iter().filter(|endpoint| endpoint.weight > 0)
 }
 
 pub(super) fn policy(policy: TrafficPolicy) -> &'static str {
@@ -149,6 +168,7 @@ mod tests {
         assert_eq!(Question::parse("").unwrap().service, None);
         let one = Question::parse("service=shop/web").unwrap();
         assert_eq!(one.service, Some(ObjectName::new("shop", "web")));
+        assert!(!one.has_endpoints && Question::parse("endpoints=true").unwrap().has_endpoints);
         for (query, expected) in [
             (
                 "service=web",
@@ -158,7 +178,11 @@ mod tests {
                 "service=a/b/c",
                 "service: \"a/b/c\" is not valid; valid: NAMESPACE/NAME",
             ),
-            ("name=a/b", "the parameter \"name\" is not valid; valid: service"),
+            (
+                "name=a/b",
+                "the parameter \"name\" is not valid; valid: service, endpoints",
+            ),
+            ("endpoints=1", "endpoints: \"1\" is not valid; valid: true, false"),
         ] {
             assert_eq!(Question::parse(query).unwrap_err(), expected);
         }

@@ -1,0 +1,248 @@
+//! `kernlink-agent support-bundle`: one archive for an issue. It has what the agent answers and what the node has of kernlink and kube-proxy, and no
+//! secrets.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `archive` | the file: mode, names, what is missing in it |
+//! | `redaction` | what is removed from texts |
+//! | `secrets` | the credentials of this node, which are searched and removed |
+//! | `kernel_objects` | tables, chains, sets, virtual servers |
+//! | `node` | kernel, sysctls, modules, tools |
+
+mod archive;
+mod kernel_objects;
+mod node;
+mod redaction;
+mod secrets;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use hyper::Method;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use self::archive::{Archive, Target};
+use self::redaction::Redaction;
+use super::client::{Client, Failed};
+use crate::exit::Exit;
+use crate::flags::Flags;
+use crate::query::documents::Support;
+use crate::settings::Settings;
+use crate::{preflight, print, version};
+
+/// The longest time of a preflight, which reads the API server.
+const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What is collected, and where it is written.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The archive, which must not exist, or - for standard output; default: kernlink-support-TIME.tar.gz in the current folder
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    overwrite: bool,
+    /// Do without the report of preflight, which reads the API server and needs the memory of another agent
+    #[arg(long)]
+    without_preflight: bool,
+    /// The Unix socket of the agent; default: that of this network namespace in /run/kernlink
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Flags of the agent, for its configuration and the report of preflight; default: those of the running agent
+    #[arg(last = true, value_name = "FLAG")]
+    flags: Vec<OsString>,
+}
+
+impl Arguments {
+    /// Writes the archive.
+    pub(super) fn run(self) -> ExitCode {
+        match self.write() {
+            Ok(()) => Exit::Success.into(),
+            Err(Stopped { exit, problem }) => {
+                print::text(&problem);
+                exit.into()
+            }
+        }
+    }
+
+    fn write(self) -> Result<(), Stopped> {
+        let now = SystemTime::now();
+        let flags = match self.flags.is_empty() {
+            true => None,
+            false => Some(Flags::parse(self.flags.clone()).map_err(|error| Stopped {
+                exit: Exit::Usage,
+                problem: error.to_string(),
+            })?),
+        };
+        let path = self.output.clone().unwrap_or_else(|| default_path(now));
+        // Before anything is collected: this takes long.
+        let target = Target::open(&path, self.overwrite).map_err(Stopped::failure)?;
+        let client = Client::new(self.socket.clone());
+        let ask = |path: &str| match &client {
+            Ok(client) => client.send(&Method::GET, path).map_err(|Failed(why)| why),
+            Err(Failed(why)) => Err(why.clone()),
+        };
+        let support = ask("/v1/support").and_then(|body| parse::<Support>(&body));
+        let flags = flags.or_else(|| flags_of(support.as_ref().ok()?));
+        let settings = match &flags {
+            Some(flags) => Settings::new(flags).map_err(|error| error.to_string()),
+            None => Err(
+                "the flags of the agent are not known: it does not answer, and none follow `--`".to_owned(),
+            ),
+        };
+        let redaction = Redaction::new(secrets::of_node(flags.as_ref(), settings.as_ref().ok()));
+        let mut archive = Archive::new(target, redaction, now);
+        self.collect(&mut archive, ask, support, settings)?;
+        let missing = archive.finish().map_err(Stopped::failure)?;
+        let mut page = format!("written: {}", path.display());
+        for (file, why) in missing {
+            page.push_str(&format!("\nmissing: {file}: {why}"));
+        }
+        page.push_str("\nSecrets were removed. Read it before you publish it: it has names and addresses of this cluster.");
+        // Standard output may be the archive.
+        print::notice(&page);
+        Ok(())
+    }
+
+    fn collect(
+        &self,
+        archive: &mut Archive,
+        ask: impl Fn(&str) -> Result<Vec<u8>, String>,
+        support: Result<Support, String>,
+        settings: Result<Settings, String>,
+    ) -> Result<(), Stopped> {
+        let running = support
+            .as_ref()
+            .map_or("it does not answer", |support| support.agent.as_str());
+        let versions = format!("this program: {}\nrunning agent: {running}\n", version::TEXT);
+        archive
+            .text("version.txt", Ok(versions))
+            .map_err(Stopped::failure)?;
+        for (file, path) in [("status.json", "/v1/status"), ("services.json", "/v1/services")] {
+            let answer = ask(path).and_then(|body| parse::<Value>(&body));
+            archive.json(file, answer).map_err(Stopped::failure)?;
+        }
+        let of_agent = |field: &dyn Fn(&Support) -> Value| match &support {
+            Ok(support) => Ok(field(support)),
+            Err(why) => Err(why.clone()),
+        };
+        let events = of_agent(&|support: &Support| json!(support.events));
+        archive.json("events.json", events).map_err(Stopped::failure)?;
+        let flags = of_agent(&|support: &Support| json!(support.flags));
+        archive.json("flags.json", flags).map_err(Stopped::failure)?;
+        // Without an agent, the one that its flags lead to.
+        let configuration = of_agent(&|support: &Support| support.configuration.clone());
+        let configuration = configuration.or_else(|why| match &settings {
+            Ok(settings) => Ok(print::configuration_value(&settings.file)),
+            Err(_) => Err(why),
+        });
+        archive
+            .json("configuration.json", configuration)
+            .map_err(Stopped::failure)?;
+        let metrics = support.and_then(|support| {
+            support
+                .metrics
+                .ok_or_else(|| "the agent cannot make it".to_owned())
+        });
+        archive.text("metrics.txt", metrics).map_err(Stopped::failure)?;
+        for (file, text) in node::files() {
+            archive.text(file, text).map_err(Stopped::failure)?;
+        }
+        for (file, text) in kernel_objects::files() {
+            archive.text(file, text).map_err(Stopped::failure)?;
+        }
+        let report = match self.without_preflight {
+            true => Err("--without-preflight".to_owned()),
+            false => settings.and_then(preflight_report),
+        };
+        archive.json("preflight.json", report).map_err(Stopped::failure)
+    }
+}
+
+/// Why there is no archive.
+struct Stopped {
+    exit: Exit,
+    problem: String,
+}
+
+impl Stopped {
+    fn failure(problem: String) -> Self {
+        Self {
+            exit: Exit::Failure,
+            problem,
+        }
+    }
+}
+
+fn default_path(now: SystemTime) -> PathBuf {
+    let time = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
+    PathBuf::from(format!(
+        "kernlink-support-{}.tar.gz",
+        time.strftime("%Y%m%dT%H%M%SZ")
+    ))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body)
+        .map_err(|error| format!("the answer of the agent is not valid: {error}; is it of another version?"))
+}
+
+/// The flags of the running agent. `None`: they are of another version.
+fn flags_of(support: &Support) -> Option<Flags> {
+    Flags::parse(arguments(&support.flags)).ok()
+}
+
+/// The command line with these flags.
+fn arguments(flags: &BTreeMap<String, String>) -> Vec<OsString> {
+    let arguments = flags
+        .iter()
+        .filter_map(|(name, value)| match (name.as_str(), value.as_str()) {
+            // They have no value on the command line.
+            ("in-cluster" | "all-nodes", "true") => Some(format!("--{name}")),
+            ("in-cluster" | "all-nodes", _) => None,
+            _ => Some(format!("--{name}={value}")),
+        });
+    arguments.map(OsString::from).collect()
+}
+
+/// The report of preflight. The API server may keep it waiting, so it has a thread of its own, which ends with this process at the latest.
+fn preflight_report(settings: Settings) -> Result<Value, String> {
+    let (sender, report) = mpsc::channel();
+    let thread = thread::Builder::new().spawn(move || {
+        let report = preflight::examine_as_json(&settings);
+        let _ = sender.send(report.map_err(|error| error.to_string()));
+    });
+    thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+    match report.recv_timeout(PREFLIGHT_TIMEOUT) {
+        Ok(report) => report,
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(format!(
+            "not complete after {} seconds",
+            PREFLIGHT_TIMEOUT.as_secs()
+        )),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err("its thread ended".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_of_an_agent_are_its_command_line() {
+        for line in [
+            "--watch /m --node-name a --proxy-mode nftables --masquerade-all --zone z",
+            "--kubeconfig /k --in-cluster --all-nodes --socket none --nodeport-addresses 192.0.2.0/24,fd00::/64 --v 4",
+            "--watch /m --iptables-localhost-nodeports=false --ip-families ipv6 --service-annotations=",
+        ] {
+            let flags = Flags::parse(line.split(' ').map(OsString::from)).unwrap();
+            assert_eq!(Flags::parse(arguments(&flags.given.0)).unwrap(), flags, "{line}");
+        }
+    }
+}

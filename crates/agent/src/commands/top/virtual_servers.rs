@@ -1,0 +1,173 @@
+//! Reads the connections and counters of virtual servers.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use kernlink_base::{ErrorChain, Modules};
+use kernlink_proxier::ipvs_mode::ipvs::{
+    self, Client, Ipvs, Protocol as IpvsProtocol, RealServerKey, RealServerStatus, VirtualServerKey,
+};
+use kernlink_services::Protocol;
+
+use super::flows::Found;
+use super::reading::{Counted, CountedTarget};
+use super::targets::{Frontend, Target};
+
+/// The bytes of both directions.
+type Bytes = HashMap<(VirtualServerKey, RealServerKey), [u64; 2]>;
+
+/// Reads virtual servers, and keeps their counters until the next reading.
+#[derive(Debug, Default)]
+pub(super) struct VirtualServers {
+    /// The counters of the reading before. `None`: there is none.
+    before: Option<Bytes>,
+}
+
+impl VirtualServers {
+    /// Reads the virtual servers of these targets. `has_bytes`: whether the kernel sums its counters.
+    pub(super) fn read(&mut self, targets: &[Target], has_bytes: bool) -> Found {
+        let read = self.read_all(targets, has_bytes);
+        read.unwrap_or_else(|error| {
+            self.before = None;
+            Found {
+                counted: targets.iter().map(CountedTarget::unknown).collect(),
+                notes: vec![format!("connections are not known: {}", ErrorChain(&error))],
+            }
+        })
+    }
+
+    fn read_all(&mut self, targets: &[Target], has_bytes: bool) -> Result<Found, ipvs::Error> {
+        let mut client = Client::open()?;
+        let before = self.before.take();
+        let mut now = Bytes::new();
+        let mut counted = Vec::with_capacity(targets.len());
+        for target in targets {
+            let mut found = CountedTarget::none(target);
+            for frontend in &target.frontends {
+                let key = key(frontend);
+                let servers = match client.list_real_servers(&key) {
+                    Ok(servers) => servers,
+                    // It is not served yet, or any more.
+                    Err(error) if error.is_not_found() => continue,
+                    Err(error) => return Err(error),
+                };
+                for server in servers {
+                    add(&mut found, &key, &server, before.as_ref(), &mut now);
+                }
+            }
+            if !has_bytes || before.is_none() {
+                found.forget_bytes();
+            }
+            counted.push(found);
+        }
+        self.before = Some(now);
+        let mut notes = Vec::new();
+        if !has_bytes {
+            notes.push("bytes are not known: net.ipv4.vs.run_estimation is 0".to_owned());
+        }
+        Ok(Found { counted, notes })
+    }
+}
+
+fn add(
+    found: &mut CountedTarget,
+    key: &VirtualServerKey,
+    server: &RealServerStatus,
+    before: Option<&Bytes>,
+    now: &mut Bytes,
+) {
+    let of_server = server.server.key;
+    let bytes = [server.stats.incoming_bytes, server.stats.outgoing_bytes];
+    now.insert((*key, of_server), bytes);
+    let counted = Counted {
+        active: Some(u64::from(server.connections.active)),
+        inactive: Some(u64::from(server.connections.inactive)),
+        bytes: before.map(|before| {
+            // A real server that is new was added after the reading before.
+            let before = before.get(&(*key, of_server)).copied().unwrap_or_default();
+            [
+                bytes[0].saturating_sub(before[0]),
+                bytes[1].saturating_sub(before[1]),
+            ]
+        }),
+    };
+    found.add(SocketAddr::new(of_server.address, of_server.port), counted);
+}
+
+fn key((address, protocol, port): &Frontend) -> VirtualServerKey {
+    let protocol = match protocol {
+        Protocol::Tcp => IpvsProtocol::Tcp,
+        Protocol::Udp => IpvsProtocol::Udp,
+        Protocol::Sctp => IpvsProtocol::Sctp,
+    };
+    VirtualServerKey::new(*address, *port, protocol)
+}
+
+/// All virtual servers of the kernel with an address, without asking an agent. No module is loaded for it.
+///
+/// # Errors
+/// Why they cannot be listed.
+pub(super) fn all() -> Result<Vec<Target>, String> {
+    if !Modules::of_running_kernel().is_loaded("ip_vs") {
+        return Err("the kernel has no virtual servers: the module ip_vs is not loaded".to_owned());
+    }
+    let listed = Client::open().and_then(|mut client| client.list_virtual_servers());
+    let listed = listed.map_err(|error| ErrorChain(&error).to_string())?;
+    let mut targets: Vec<Target> = listed
+        .iter()
+        .filter_map(|status| {
+            let key = &status.server.key;
+            let protocol = match key.protocol()? {
+                IpvsProtocol::Tcp => Protocol::Tcp,
+                IpvsProtocol::Udp => Protocol::Udp,
+                IpvsProtocol::Sctp => Protocol::Sctp,
+                _ => return None,
+            };
+            let frontend = (key.address()?, protocol, key.port()?);
+            Some(Target {
+                name: super::targets::text(&frontend),
+                frontends: vec![frontend],
+                endpoints: Vec::new(),
+            })
+        })
+        .collect();
+    targets.sort_by(|one, other| one.frontends.cmp(&other.frontends));
+    Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use kernlink_proxier::ipvs_mode::ipvs::RealServer;
+
+    use super::*;
+
+    #[test]
+    fn connections_and_bytes_are_those_of_real_servers() {
+        let target = Target {
+            name: "a/a".to_owned(),
+            frontends: vec![("10.96.0.1".parse().unwrap(), Protocol::Tcp, 80)],
+            endpoints: vec!["10.0.0.1:8080".parse().unwrap()],
+        };
+        let key = key(&target.frontends[0]);
+        let server = |active, bytes: [u64; 2]| {
+            let mut status = RealServerStatus::new(RealServer::new(RealServerKey::new(
+                "10.0.0.1".parse::<std::net::IpAddr>().unwrap(),
+                8080,
+            )));
+            status.connections.active = active;
+            status.stats.incoming_bytes = bytes[0];
+            status.stats.outgoing_bytes = bytes[1];
+            status
+        };
+        let (mut first, mut bytes) = (CountedTarget::none(&target), Bytes::new());
+        add(&mut first, &key, &server(3, [10, 20]), None, &mut bytes);
+        assert_eq!((first.total.active, first.total.bytes), (Some(3), None));
+        let (mut second, mut now) = (CountedTarget::none(&target), Bytes::new());
+        add(&mut second, &key, &server(4, [15, 27]), Some(&bytes), &mut now);
+        assert_eq!((second.total.active, second.total.bytes), (Some(4), Some([5, 7])));
+        // It was deleted and added again: its counters begin at 0.
+        let (mut third, mut later) = (CountedTarget::none(&target), Bytes::new());
+        add(&mut third, &key, &server(0, [1, 1]), Some(&now), &mut later);
+        assert_eq!(third.total.bytes, Some([0, 0]));
+    }
+}
