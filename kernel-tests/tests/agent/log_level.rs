@@ -56,7 +56,7 @@ fn the_level_of_the_log_changes_for_a_time_and_is_changed_by_root_only() {
         manifests.replace("c.yaml", &service("c", "10.96.0.3", &[0]));
         agent.wait_for(DEBUG_LINE, 2);
 
-        let nobody = |arguments: &[&str]| {
+        let as_member = |arguments: &[&str]| {
             let program = programs::agent();
             let command: &mut Command = &mut programs::command("setpriv");
             command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
@@ -67,13 +67,13 @@ fn the_level_of_the_log_changes_for_a_time_and_is_changed_by_root_only() {
                 .output()
                 .unwrap()
         };
-        let read = nobody(&[]);
+        let read = as_member(&[]);
         assert!(
             read.status.success(),
             "members of the group may ask: {}",
             text(&read)
         );
-        let refused = nobody(&["trace"]);
+        let refused = as_member(&["trace"]);
         assert_eq!(refused.status.code(), Some(1), "{}", text(&refused));
         let reason = "only root and the user of the agent may change the level of the log";
         assert!(text(&refused).contains(reason), "{}", text(&refused));
