@@ -112,6 +112,15 @@ fn sum(row: &Value, field: &str) -> (u64, usize) {
     )
 }
 
+/// Sets a flag when it is dropped, also by a panic.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Asks over the connections of `default/a` while a condition is awaited.
 fn while_it_sends<T>(load: &mut Load, wait: impl FnOnce() -> T) -> T {
     let has_ended = AtomicBool::new(false);
@@ -123,9 +132,8 @@ fn while_it_sends<T>(load: &mut Load, wait: impl FnOnce() -> T) -> T {
                     .for_each(|connection| _ = connection.ask().unwrap());
             }
         });
-        let value = wait();
-        has_ended.store(true, Ordering::Relaxed);
-        value
+        let _ends = Ends(&has_ended);
+        wait()
     })
 }
 
