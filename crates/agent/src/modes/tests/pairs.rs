@@ -733,17 +733,17 @@ fn a_service_that_ipvs_mode_cannot_program_stays_while_tables_cannot_be_read() {
             let when = format!("iptables to ipvs, {refused}, without {unreadable:?}");
             let (node, _) = served_by("iptables");
             *node.process.1.lock().unwrap() = Some((*refused).to_owned());
-            *node.process.3.lock().unwrap() = unreadable.into();
             let mut process = start(&node, "ipvs");
             for sync in 0..10 {
+                if sync < 4 {
+                    *node.process.3.lock().unwrap() = unreadable.into();
+                }
                 let synced = process.sync();
+                node.process.3.lock().unwrap().clear();
                 node.assert_served(&format!("{when}, after {sync} syncs\n{}", synced.plan));
                 process.now += Duration::from_secs(61);
-                if sync == 3 {
-                    if !unreadable.contains(&Family::Ipv4) {
-                        assert_eq!(node.served_in("iptables"), BTreeSet::from([80]), "{when}");
-                    }
-                    node.process.3.lock().unwrap().clear();
+                if sync == 3 && !unreadable.contains(&Family::Ipv4) {
+                    assert_eq!(node.served_in("iptables"), BTreeSet::from([80]), "{when}");
                 }
             }
             assert_eq!(node.served_in("iptables"), BTreeSet::from([80]), "{when}");
