@@ -298,7 +298,7 @@ fn bound() -> Result<BTreeSet<IpAddr>, String> {
         if links.link(&link)?.is_none() {
             return Ok(BTreeSet::new());
         }
-        let addresses = links.list(Selection::On(link.clone()))?.into_iter();
+        let addresses = links.list(Selection::On(link))?.into_iter();
         Ok(addresses.map(|address| address.address.key.address()).collect())
     };
     read().map_err(|error| text(&error))

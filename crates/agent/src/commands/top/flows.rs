@@ -218,10 +218,9 @@ mod tests {
             flags: [0, 0],
         });
         flow.counters = bytes.map(|bytes| {
-            bytes.map(|bytes| {
-                let mut counters = Counters::default();
-                counters.bytes = bytes;
-                counters
+            bytes.map(|bytes| Counters {
+                bytes,
+                ..Counters::default()
             })
         });
         flow
