@@ -39,7 +39,7 @@ pub trait Retire: fmt::Debug + Send {
     /// has them too.
     ///
     /// # Errors
-    /// What cannot be read, and why. It is not known then whether anything is left, unless [`has_found`](Self::has_found) says so.
+    /// What cannot be read, and why. It is not known then whether anything is left, unless [`has_found`](Self::has_found).
     fn read(&mut self, now: Instant, kept: Kept<'_>) -> Result<bool, String>;
 
     /// Whether the last [`read`](Self::read) found something that is left, although it failed: such as in one family, while the other one cannot be

@@ -273,7 +273,7 @@ fn completion_script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut CommandLine::command(), "kernlink-agent", &mut script);
     // In clap_complete 4.6 the script for bash has two labels for a program with `-` in its name.
-    String::from_utf8_lossy(&script).replace("kernlink__subcmd__agent", "kernlink__agent")
+    String::from_utf8_lossy(&script).replace("__subcmd__agent", "__agent")
 }
 
 impl Command {

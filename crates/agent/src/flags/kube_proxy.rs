@@ -5,6 +5,7 @@ use clap::error::{Error, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
 
+use self::Form::{Bool, List, Number, Text};
 use super::{SERVERS, parsed};
 
 /// A flag that replaces a field of the configuration file.
@@ -29,8 +30,6 @@ enum Form {
     /// Without a value: true.
     Bool,
 }
-
-use Form::{Bool, List, Number, Text};
 
 const fn flag(name: &'static str, field: &'static str, form: Form, help: &'static str) -> KubeProxyFlag {
     KubeProxyFlag {

@@ -128,7 +128,7 @@ fn the_rules_of_a_node_port_for_every_address_stay_until_those_for_single_addres
     assert_eq!(fixture.rules_with(Family::Ipv4, chain, "--dport 31080 "), every);
 }
 
-/// A mode with virtual IPs of IPv4 until it is told that there are none.
+/// A mode with virtual IPs of IPv4 until a call says that it has none.
 #[derive(Debug)]
 struct WithVirtualIps(Arc<AtomicBool>);
 
