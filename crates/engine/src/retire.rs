@@ -39,14 +39,8 @@ pub trait Retire: fmt::Debug + Send {
     /// has them too.
     ///
     /// # Errors
-    /// What cannot be read, and why. It is not known then whether anything is left, unless [`has_found`](Self::has_found).
+    /// What cannot be read, and why. It is not known then whether anything is left.
     fn read(&mut self, now: Instant, kept: Kept<'_>) -> Result<bool, String>;
-
-    /// Whether the last [`read`](Self::read) found something that is left, although it failed: such as in one family, while the other one cannot be
-    /// read. The rounds then remove what is known. Default: no, a reading that fails finds nothing.
-    fn has_found(&self) -> bool {
-        false
-    }
 
     /// Whether the kernel serves Services in this mode: it has a virtual server, a chain of a service port, a portal, or the like. Loads no
     /// module and creates nothing.
@@ -58,8 +52,8 @@ pub trait Retire: fmt::Debug + Send {
     /// Receives the Services, if anything is left: limits of connections depend on them. The first changes name everything. Default: nothing.
     fn compile(&mut self, _services: &Services, _changes: &Changes) {}
 
-    /// The rules that chains of the serving mode must have meanwhile, after the last [`read`](Self::read) or [`retire`](Self::retire), also if it
-    /// failed. Called only while anything of the mode is left, or may be. Default: none.
+    /// The rules that chains of the serving mode must have meanwhile, after the last [`read`](Self::read) or [`retire`](Self::retire).
+    /// Default: none.
     fn interim(&self) -> Vec<Interim> {
         Vec::new()
     }
@@ -107,9 +101,8 @@ pub struct Interim {
     pub table: &'static str,
     /// The chain, such as `KUBE-SERVICES`.
     pub chain: &'static str,
-    /// The rules in order, in the notation of `iptables-save` without `-A` and the chain. `None`: they could never be read, and the serving mode
-    /// does not write the chain until they are known.
-    pub rules: Option<Vec<String>>,
+    /// The rules in order, in the notation of `iptables-save` without `-A` and the chain.
+    pub rules: Vec<String>,
 }
 
 /// A frontend that the serving mode does not serve yet.

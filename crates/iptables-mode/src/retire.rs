@@ -14,9 +14,7 @@ use std::time::Instant;
 use kernlink_base::ErrorChain;
 use kernlink_engine::retire::{Interim, Kept, Name, Retire, Retired, RetiredOutcome, Round};
 use kernlink_iptables_restore::{Error, Iptables, Operation, Rule, Ruleset, Save, Table};
-use kernlink_netfilter::{
-    interim, name_of_chain, read_tables_of, retired_step, unknown_interim, unreadable_table,
-};
+use kernlink_netfilter::{interim, name_of_chain, read_tables_of, retired_step, unreadable_table};
 use kernlink_services::Family;
 
 use self::plan::{Remaining, is_left, rules_of_services};
@@ -28,11 +26,8 @@ use super::observe::has_service_chains;
 /// Finds and removes what iptables mode left: its chains, and the jumps to them.
 pub struct Retiring {
     rules: Box<dyn Iptables>,
-    /// By family, the rules of `KUBE-SERVICES` that lead to chains that only iptables mode has, if the serving mode writes this chain. `None`: the
-    /// tables were never read.
-    interim: [Option<Vec<Rule>>; 2],
-    /// Whether the last reading found anything.
-    has_found: bool,
+    /// The rules of `KUBE-SERVICES` that lead to chains that only iptables mode has, by family, if the serving mode writes this chain.
+    interim: [Vec<Rule>; 2],
 }
 
 impl Retiring {
@@ -42,12 +37,11 @@ impl Retiring {
         Self {
             rules,
             interim: Default::default(),
-            has_found: false,
         }
     }
 
     /// Reads the tables of both families.
-    fn tables(&mut self) -> Vec<(Family, Result<Ruleset, Unread>)> {
+    fn tables(&mut self) -> Vec<(Family, Result<Ruleset, Error>)> {
         let read = read_tables_of(&mut *self.rules, &Family::ALL).into_iter();
         read.map(|(family, read)| (family, known(read))).collect()
     }
@@ -68,7 +62,7 @@ impl Retiring {
                     tables.merge(mangle);
                     remaining = Remaining::of(&tables, family, round);
                 }
-                Err(unread) => unread.add_to(retired),
+                Err(error) => add_problem(retired, &error),
             }
         }
         retired.held.extend(&remaining.held);
@@ -79,7 +73,7 @@ impl Retiring {
             retired.steps.push(step);
         }
         if is_done && round.executes {
-            self.interim[family.index()] = Some(remaining.interim);
+            self.interim[family.index()] = remaining.interim;
         }
     }
 }
@@ -90,27 +84,8 @@ impl fmt::Debug for Retiring {
     }
 }
 
-/// Why the tables of a family are not known.
-enum Unread {
-    /// The tool cannot print one of them, as long as another program has its rules there.
-    Unprintable(Error),
-    /// The tool failed. It may succeed later.
-    Failed(Error),
-}
-
-impl Unread {
-    fn problem(&self) -> String {
-        let (Self::Unprintable(error) | Self::Failed(error)) = self;
-        ErrorChain(error).to_string()
-    }
-
-    fn add_to(&self, retired: &mut Retired) {
-        retired.problems.push(self.problem());
-    }
-}
-
 /// Tables that could be read. A host without the tables of a family has no rules of it.
-fn known(read: Result<Ruleset, Error>) -> Result<Ruleset, Unread> {
+fn known(read: Result<Ruleset, Error>) -> Result<Ruleset, Error> {
     match read {
         Err(error) if error.is_unsupported() => Ok(Ruleset::new()),
         Ok(tables) => match Table::ALL
@@ -118,12 +93,15 @@ fn known(read: Result<Ruleset, Error>) -> Result<Ruleset, Unread> {
             .copied()
             .find(|table| tables.is_unreadable(*table))
         {
-            Some(table) => Err(Unread::Unprintable(unreadable_table(&tables, table))),
+            Some(table) => Err(unreadable_table(&tables, table)),
             None => Ok(tables),
         },
-        Err(error) if error.is_unreadable() => Err(Unread::Unprintable(error)),
-        Err(error) => Err(Unread::Failed(error)),
+        Err(error) => Err(error),
     }
+}
+
+fn add_problem(retired: &mut Retired, error: &Error) {
+    retired.problems.push(ErrorChain(error).to_string());
 }
 
 /// Whether iptables mode may have a chain with this name.
@@ -147,31 +125,24 @@ impl Retire for Retiring {
     }
 
     fn read(&mut self, _now: Instant, kept: Kept<'_>) -> Result<bool, String> {
-        self.has_found = false;
+        let mut is_any_left = false;
         let mut problem = None;
         for (family, read) in self.tables() {
             let services = FixedChain::NatServices;
             let is_kept = kept(&name_of_chain(family, services.table(), services.text()));
             match read {
                 Ok(tables) => {
-                    self.has_found |= is_left(&tables, family, kept);
+                    is_any_left |= is_left(&tables, family, kept);
                     let rules = rules_of_services(&tables, family, kept);
-                    self.interim[family.index()] = Some(if is_kept { rules } else { Vec::new() });
+                    self.interim[family.index()] = if is_kept { rules } else { Vec::new() };
                 }
-                Err(unread) => {
-                    problem.get_or_insert_with(|| unread.problem());
-                    if matches!(unread, Unread::Unprintable(_)) {
-                        // The serving mode would wait for ever. It writes these tables without reading them, too.
-                        self.interim[family.index()].get_or_insert_default();
-                    }
-                }
+                Err(error) => _ = problem.get_or_insert(error),
             }
         }
-        problem.map_or(Ok(self.has_found), Err)
-    }
-
-    fn has_found(&self) -> bool {
-        self.has_found
+        match problem {
+            Some(error) => Err(ErrorChain(&error).to_string()),
+            None => Ok(is_any_left),
+        }
     }
 
     fn is_serving(&mut self) -> Result<bool, String> {
@@ -180,12 +151,13 @@ impl Retire for Retiring {
 
     fn interim(&self) -> Vec<Interim> {
         let services = FixedChain::NatServices;
-        let of_family = |family: Family| match &self.interim[family.index()] {
-            Some(rules) if rules.is_empty() => None,
-            Some(rules) => Some(interim(family, services.table(), services.text(), rules)),
-            None => Some(unknown_interim(family, services.table(), services.text())),
+        let families = Family::ALL.into_iter();
+        let with_rules = families.filter(|family| !self.interim[family.index()].is_empty());
+        let of_family = |family: Family| {
+            let rules = &self.interim[family.index()];
+            interim(family, services.table(), services.text(), rules)
         };
-        Family::ALL.into_iter().filter_map(of_family).collect()
+        with_rules.map(of_family).collect()
     }
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {
@@ -197,7 +169,7 @@ impl Retire for Retiring {
         for (family, read) in self.tables() {
             match read {
                 Ok(tables) => self.retire_family(family, tables, round, &mut retired),
-                Err(unread) => unread.add_to(&mut retired),
+                Err(error) => add_problem(&mut retired, &error),
             }
         }
         retired.is_gone = retired.steps.is_empty();

@@ -25,41 +25,11 @@ pub fn interim<'a>(
         family,
         table: table.as_str(),
         chain,
-        rules: Some(rules.into_iter().map(ToString::to_string).collect()),
+        rules: rules.into_iter().map(ToString::to_string).collect(),
     }
 }
 
-/// A chain of the serving mode of which it could not be read which rules it must have meanwhile.
-#[must_use]
-pub fn unknown_interim(family: Family, table: Table, chain: &'static str) -> Interim {
-    Interim {
-        family,
-        table: table.as_str(),
-        chain,
-        rules: None,
-    }
-}
-
-/// Whether a retiring mode could not read which rules a chain must have.
-#[must_use]
-pub fn is_interim_unknown(interim: &[Interim], family: Family, table: Table, chain: &ChainName) -> bool {
-    let mut of_chain = of_chain(interim, family, table, chain);
-    of_chain.any(|interim| interim.rules.is_none())
-}
-
-fn of_chain<'a>(
-    interim: &'a [Interim],
-    family: Family,
-    table: Table,
-    chain: &ChainName,
-) -> impl Iterator<Item = &'a Interim> {
-    interim.iter().filter(move |other| {
-        other.family == family && other.table == table.as_str() && other.chain == chain.as_str()
-    })
-}
-
-/// The rules of all retiring modes for a chain, in order, as far as they are known. `None`: no retiring mode has any for it, not even an empty
-/// list.
+/// The rules of all retiring modes for a chain, in order. `None`: no retiring mode has any for it, not even an empty list.
 #[must_use]
 pub fn interim_rules(
     interim: &[Interim],
@@ -67,10 +37,13 @@ pub fn interim_rules(
     table: Table,
     chain: &ChainName,
 ) -> Option<Vec<Rule>> {
-    let mut of_chain = of_chain(interim, family, table, chain).peekable();
+    let of_chain = |other: &&Interim| {
+        other.family == family && other.table == table.as_str() && other.chain == chain.as_str()
+    };
+    let mut of_chain = interim.iter().filter(of_chain).peekable();
     of_chain.peek()?;
     // They were printed by `interim`, so they can be parsed.
-    let rules = of_chain.flat_map(|interim| interim.rules.iter().flatten());
+    let rules = of_chain.flat_map(|interim| &interim.rules);
     Some(rules.filter_map(|rule| rule.parse().ok()).collect())
 }
 
@@ -91,26 +64,5 @@ mod tests {
         assert_eq!(found(Family::Ipv6, Table::Nat, &services), None);
         assert_eq!(found(Family::Ipv4, Table::Filter, &services), None);
         assert_eq!(found(Family::Ipv4, Table::Nat, &chain_name("OTHER")), None);
-    }
-
-    #[test]
-    fn unknown_rules_are_those_of_one_chain() {
-        let services = chain_name("KUBE-SERVICES");
-        let rules: Vec<Rule> = vec!["-j KUBE-NODEPORTS".parse().unwrap()];
-        let values = [
-            unknown_interim(Family::Ipv4, Table::Nat, "KUBE-SERVICES"),
-            interim(Family::Ipv4, Table::Nat, "KUBE-SERVICES", &rules),
-            interim(Family::Ipv6, Table::Nat, "KUBE-SERVICES", &[]),
-        ];
-        let is_unknown =
-            |family, table, chain: &str| is_interim_unknown(&values, family, table, &chain_name(chain));
-        assert!(is_unknown(Family::Ipv4, Table::Nat, "KUBE-SERVICES"));
-        assert!(!is_unknown(Family::Ipv6, Table::Nat, "KUBE-SERVICES"));
-        assert!(!is_unknown(Family::Ipv4, Table::Filter, "KUBE-SERVICES"));
-        assert!(!is_unknown(Family::Ipv4, Table::Nat, "KUBE-POSTROUTING"));
-        // Those of another mode are known.
-        let found = |values: &[Interim]| interim_rules(values, Family::Ipv4, Table::Nat, &services);
-        assert_eq!(found(&values), Some(rules));
-        assert_eq!(found(&values[..1]), Some(Vec::new()));
     }
 }

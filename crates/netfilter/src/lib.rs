@@ -11,7 +11,7 @@ mod shared_rules;
 mod watched_tables;
 
 pub use self::extensions::{Extension, MissingExtensions};
-pub use self::interim::{interim, interim_rules, is_interim_unknown, name_of_chain, unknown_interim};
+pub use self::interim::{interim, interim_rules, name_of_chain};
 pub use self::local_match::local_match;
 pub use self::removal::{Owned, Removal, TableRemoval, kept_chain, removal, retired_step};
 pub use self::rules::{

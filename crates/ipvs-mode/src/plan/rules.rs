@@ -43,7 +43,7 @@ impl Planner<'_, '_, '_> {
         let chains = &self.state.chains[family.index()];
         match self.rules.get(&family) {
             Some(steps) if chains.pending.is_some() => steps.clone(),
-            None if chains.is_in_place && !chains.is_unread && !chains.is_on_top_unknown => Vec::new(),
+            None if chains.is_in_place && !chains.is_unread => Vec::new(),
             _ => vec![Need::Waiting(Key::Rules(family))],
         }
     }
@@ -86,10 +86,7 @@ pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
     let dirty = state.managed.iter().copied();
     let dirty = dirty.filter(|family| {
         let chains = &state.chains[family.index()];
-        chains.is_dirty
-            && !chains.is_unread
-            && !chains.is_on_top_unknown
-            && state.are_rule_sets_known(*family)
+        chains.is_dirty && !chains.is_unread && state.are_rule_sets_known(*family)
     });
     dirty
         .map(|family| {

@@ -6,7 +6,7 @@ use kernlink_ipset::Entry;
 use kernlink_iptables_restore::{
     self as iptables_restore, Chain, ChainName, Operation, Rule, Ruleset, Table,
 };
-use kernlink_netfilter::{chain_name, interim_rules, is_interim_unknown};
+use kernlink_netfilter::{chain_name, interim_rules};
 use kernlink_services::{Event, Family};
 
 use super::State;
@@ -32,8 +32,6 @@ pub(crate) struct Chains {
     pub(crate) before: Option<Box<Ruleset>>,
     /// The rules on top of chains that retiring modes need.
     pub(crate) on_top: Vec<(Table, ChainName, Vec<Rule>)>,
-    /// Whether it is not known which rules these are: nothing is written then.
-    pub(crate) is_on_top_unknown: bool,
     /// Whether some of the tables were not readable when they were read last.
     pub(crate) has_unreadable: bool,
 }
@@ -76,14 +74,12 @@ impl State {
 
     /// Sets the rules on top of chains that retiring modes need. While there are any in `KUBE-SERVICES`, they translate new connections
     /// before IPVS sees them, those of the node to its own addresses too: connections from virtual IPs, which become addresses of the node before
-    /// these rules are removed, are masqueraded. As long as those of any chain are not known, no chain of its family is written.
+    /// these rules are removed, are masqueraded.
     pub(crate) fn set_interim(&mut self, interim: &[Interim]) {
         for family in Family::ALL {
             let mut on_top = Vec::new();
-            let mut is_unknown = false;
             for &(table, names) in rules::CHAINS {
                 for name in names.iter().map(|name| chain_name(name)) {
-                    is_unknown |= is_interim_unknown(interim, family, table, &name);
                     let of_chain = interim_rules(interim, family, table, &name);
                     on_top.extend(
                         of_chain
@@ -93,9 +89,8 @@ impl State {
                 }
             }
             let chains = &mut self.chains[family.index()];
-            if chains.on_top != on_top || chains.is_on_top_unknown != is_unknown {
+            if chains.on_top != on_top {
                 chains.on_top = on_top;
-                chains.is_on_top_unknown = is_unknown;
                 chains.is_dirty = true;
             }
         }

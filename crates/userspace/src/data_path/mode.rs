@@ -1,6 +1,5 @@
 //! Userspace mode as a data path: what the engine calls.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -253,11 +252,6 @@ impl DataPath for State {
 
     fn is_servable(&self, frontend: &FrontendKey) -> bool {
         frontend.protocol != Protocol::Sctp
-    }
-
-    fn set_virtual_ips(&mut self, families: &BTreeSet<Family>) {
-        self.has_virtual_ips = Family::ALL.map(|family| families.contains(&family));
-        self.is_outdated = true;
     }
 
     fn record(&mut self, operation: &Operation) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use kernlink_proxier::host::{FakeSysctls, Sysctl, SysctlError, Sysctls};
 use kernlink_proxier::ipvs_mode::dummylink::{
-    DummyLinks, Error as LinkError, Fake as FakeLinks, HostAddress, Link, Operation as LinkOperation,
-    Selection,
+    DummyLinks, Error as LinkError, Fake as FakeLinks, HostAddress, Link, LinkName,
+    Operation as LinkOperation, Selection,
 };
 use kernlink_proxier::ipvs_mode::ipset::{
     Error as SetError, Fake as FakeSets, IpSets, Operation as SetOperation, SetContents, SetHeader, SetName,
@@ -25,7 +25,6 @@ use kernlink_proxier::ipvs_mode::ipvs::{
 use kernlink_proxier::nftables_mode::nftables::{
     self, Error as NftError, Fake as FakeNftables, Nftables, Operation as NftOperation,
 };
-use kernlink_services::Family;
 
 use self::by_table::by_table;
 
@@ -77,14 +76,14 @@ pub(super) struct RunningProcess(
     pub(super) Arc<Mutex<Option<usize>>>,
     pub(super) Refused,
     pub(super) UnreadableSets,
-    pub(super) UnreadableTables,
+    pub(super) UnreadableLink,
 );
+
+/// Whether it cannot be asked if a link exists, which a retiring IPVS mode does first.
+pub(super) type UnreadableLink = Arc<AtomicBool>;
 
 /// Whether no set can be listed.
 pub(super) type UnreadableSets = Arc<AtomicBool>;
-
-/// The families whose tables cannot be read.
-pub(super) type UnreadableTables = Arc<Mutex<Vec<Family>>>;
 
 /// The kernel refuses operations whose command has this text.
 pub(super) type Refused = Arc<Mutex<Option<String>>>;
@@ -185,12 +184,6 @@ impl Iptables for Shared<FakeRules> {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
-        if self.process.3.lock().unwrap().contains(&request.family) {
-            return Err(RulesError::custom(
-                "read tables",
-                "the program did not end in time",
-            ));
-        }
         self.fake.lock().unwrap().save(request)
     }
 }
@@ -206,6 +199,13 @@ impl DummyLinks for Shared<FakeLinks> {
 
     fn links(&mut self) -> Result<Vec<Link>, LinkError> {
         self.fake.lock().unwrap().links()
+    }
+
+    fn exists(&mut self, name: &LinkName) -> Result<bool, LinkError> {
+        if self.process.3.load(Ordering::Relaxed) {
+            return Err(LinkError::custom(format!("link show {name}"), "not now"));
+        }
+        self.fake.lock().unwrap().exists(name)
     }
 
     fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, LinkError> {
