@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_core::Stream;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     runtime::Handle,
@@ -44,7 +45,8 @@ impl<E: Iterator + AsFd> EventStream<E> {
         Ok(EventStream { socket, events })
     }
 
-    /// Waits for the next event. `None` if the runtime ends.
+    /// Waits for the next event. `None` if the runtime ends. A loss of events that the kernel reports without a notification is returned with the
+    /// next one.
     pub async fn next(&mut self) -> Option<E::Item> {
         poll_fn(|context| self.poll_event(context)).await
     }
@@ -65,7 +67,11 @@ impl<E: Iterator + AsFd> EventStream<E> {
             if let Some(event) = self.events.next() {
                 return Poll::Ready(Some(event));
             }
-            guard.clear_ready();
+            // The iterator also ends at a datagram of another process, behind which there may be others.
+            let mut queued = [PollFd::new(self.socket.get_ref().as_fd(), PollFlags::POLLIN)];
+            if !matches!(poll(&mut queued, PollTimeout::ZERO), Ok(1..)) {
+                guard.clear_ready();
+            }
         }
     }
 }

@@ -130,6 +130,8 @@ fn kind(text: &str, status: Option<i32>) -> RefusedKind {
         "Table does not exist",
         "table name",
         "Protocol not supported",
+        // A kernel without the family.
+        "Address family not supported",
         "Operation not supported",
         "unknown option",
     ]) {

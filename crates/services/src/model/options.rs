@@ -97,7 +97,7 @@ impl Weights {
                 return Err(format!("{:?} has an empty name", excerpt(part)));
             }
             if map.insert(Arc::from(name), weight).is_some() {
-                return Err(format!("{place} {} occurs more than once", excerpt(name)));
+                return Err(format!("{place} {:?} occurs more than once", excerpt(name)));
             }
         }
         Ok(weights)
@@ -272,7 +272,7 @@ mod tests {
                 "\"65536\" is not a weight from 0 to 65535",
             ),
             ("weights", "rack=a:1", "\"rack\" is neither zone nor node"),
-            ("weights", "zone=a:1,zone=a:2", "zone a occurs more than once"),
+            ("weights", "zone=a:1,zone=a:2", "zone \"a\" occurs more than once"),
             ("drain-timeout", "-1s", "must not be negative"),
             (
                 "drain-timeout",
