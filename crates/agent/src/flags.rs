@@ -218,7 +218,9 @@ impl FromArgMatches for Given {
             let id = argument.get_id().as_str();
             let is_given = matches.value_source(id) == Some(ValueSource::CommandLine);
             let values = matches.get_raw(id).filter(|_| is_given)?;
-            let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+            let values = values.map(|value| value.to_string_lossy());
+            // An empty value of a list has no items.
+            let values: Vec<_> = values.filter(|value| !value.is_empty()).collect();
             Some((argument.get_long()?.to_owned(), values.join(",")))
         });
         Ok(Self(values.collect()))

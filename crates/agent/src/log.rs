@@ -247,13 +247,12 @@ impl Log {
         let mut levels = self.levels();
         let targets = self.handle.clone_current()?;
         let now = targets.default_level().unwrap_or(LevelFilter::OFF);
-        let position = LEVELS.iter().position(|level| *level >= now).unwrap_or_default();
         let next = if is_more {
-            position + 1
+            LEVELS.iter().find(|level| **level > now)
         } else {
-            position.saturating_sub(1)
+            LEVELS.iter().rev().find(|level| **level < now)
         };
-        let level = LEVELS[next.min(LEVELS.len() - 1)];
+        let level = next.copied().unwrap_or(now);
         self.replace(&mut levels, targets.with_default(level), None)?;
         Some(level)
     }
@@ -416,6 +415,8 @@ mod tests {
     fn signals_and_the_configuration_replace_a_change() {
         with_log(|log, logged| {
             let change = log.change(&filter("warn"), Some(Instant::now())).unwrap();
+            assert_eq!(log.step(false), Some(LevelFilter::WARN));
+            assert_eq!(log.step(true), Some(LevelFilter::INFO));
             assert_eq!(log.step(true), Some(LevelFilter::DEBUG));
             assert!(!log.end(change));
             assert_eq!(logged(), "info debug");

@@ -114,7 +114,7 @@ fn assert_without(files: &Files, secrets: &[&str]) {
     }
 }
 
-const TOKEN: &str = "planted-token-WyFv81";
+const TOKEN: &str = "planted-token-wyfv81";
 const KEY: &str = "planted+key/MIIEowIBAAKCAQEA7bq";
 const PASSWORD: &str = "planted-password-0cQa";
 const ENVIRONMENT: &str = "planted-environment-Zr3";

@@ -41,6 +41,7 @@ const UNKNOWN_STATUS: u8 = 11;
     name = "kernlink-agent",
     about = "Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API server, of manifests in a folder, or of both",
     version = version::TEXT,
+    propagate_version = true,
     args_conflicts_with_subcommands = true,
     args_override_self = true,
     disable_help_subcommand = true,

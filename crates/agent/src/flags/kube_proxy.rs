@@ -270,8 +270,11 @@ impl KubeProxyFlag {
 
     fn argument(&'static self) -> Arg {
         let form = self.form;
+        // The last flag of a field decides.
+        let others = flags().filter(|other| other.field == self.field && other.name != self.name);
         let argument = Arg::new(self.name)
             .long(self.name)
+            .overrides_with_all(others.map(|other| other.name))
             .help(self.help())
             .value_parser(parsed(move |text| form.parse(text)))
             .value_name(form.value_name())
@@ -321,7 +324,12 @@ impl Form {
                 Ok(OverrideValue::Number(number))
             }
             Bool => {
-                let value = text.parse().map_err(|_| "valid: true, false")?;
+                // As in kube-proxy.
+                let value = match text {
+                    "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+                    "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+                    _ => return Err("valid: true, false".to_owned()),
+                };
                 Ok(OverrideValue::Bool(value))
             }
         }

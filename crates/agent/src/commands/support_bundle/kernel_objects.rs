@@ -69,22 +69,29 @@ fn text(error: &(dyn std::error::Error + 'static)) -> String {
     ErrorChain(error).to_string()
 }
 
-/// The tables of nftables mode, as `nft list table` prints them.
+/// The tables of nftables mode, as `nft list table` prints them. One that cannot be read is named in a comment.
 fn tables() -> Result<String, String> {
-    let read = || -> Result<String, nftables::Error> {
-        let mut client = nftables::Client::open()?;
-        let mut page = String::new();
-        for family in Family::ALL {
-            let keys = Slot::ALL.map(|slot| TableKey::new(family, slot.name()));
-            for key in keys.into_iter().chain([TableKey::new(family, KUBE_PROXY_TABLE)]) {
-                if let Some(contents) = table(&mut client, &key)? {
-                    page.push_str(&contents.to_string());
+    let mut client = nftables::Client::open().map_err(|error| text(&error))?;
+    let (mut page, mut failed) = (String::new(), None);
+    for family in Family::ALL {
+        let keys = Slot::ALL.map(|slot| TableKey::new(family, slot.name()));
+        for key in keys.into_iter().chain([TableKey::new(family, KUBE_PROXY_TABLE)]) {
+            match table(&mut client, &key) {
+                Ok(Some(contents)) => page.push_str(&contents.to_string()),
+                Ok(None) => {}
+                Err(error) if error.is_not_found() => {}
+                Err(error) => {
+                    let why = text(&error);
+                    page.push_str(&format!("# {key} cannot be read: {why}\n"));
+                    failed.get_or_insert(why);
                 }
             }
         }
-        Ok(page)
-    };
-    read().map_err(|error| text(&error))
+    }
+    match failed {
+        Some(why) if page.lines().all(|line| line.starts_with('#')) => Err(why),
+        _ => Ok(page),
+    }
 }
 
 fn table(client: &mut nftables::Client, key: &TableKey) -> Result<Option<TableContents>, nftables::Error> {
@@ -94,8 +101,12 @@ fn table(client: &mut nftables::Client, key: &TableKey) -> Result<Option<TableCo
     let mut contents = TableContents::new(table);
     contents.objects = client.objects(key)?;
     for set in client.sets(key)? {
-        let elements = client.list_elements(&set.key)?;
-        contents.sets.push(Elements::new(set, elements));
+        match client.list_elements(&set.key) {
+            Ok(elements) => contents.sets.push(Elements::new(set, elements)),
+            // It was removed meanwhile.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
     }
     let mut rules: HashMap<ChainKey, Vec<Rule>> = HashMap::new();
     for rule in client.rules(key, None)? {

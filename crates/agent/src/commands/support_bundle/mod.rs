@@ -97,7 +97,8 @@ impl Arguments {
                 "the flags of the agent are not known: it does not answer, and none follow `--`".to_owned(),
             ),
         };
-        let redaction = Redaction::new(secrets::of_node(flags.as_ref(), settings.as_ref().ok()));
+        let known = secrets::of_node(flags.as_ref(), settings.as_ref().ok(), support.as_ref().ok());
+        let redaction = Redaction::new(known);
         let mut archive = Archive::new(target, redaction, now);
         self.collect(&mut archive, ask, support, settings)?;
         let missing = archive.finish().map_err(Stopped::failure)?;
@@ -207,6 +208,8 @@ fn arguments(flags: &BTreeMap<String, String>) -> Vec<OsString> {
             // They have no value on the command line.
             ("in-cluster" | "all-nodes", "true") => Some(format!("--{name}")),
             ("in-cluster" | "all-nodes", _) => None,
+            // That of the configuration file may be greater than the flag allows.
+            ("v", value) if value.parse::<u8>().is_err() => None,
             _ => Some(format!("--{name}={value}")),
         });
     arguments.map(OsString::from).collect()
@@ -239,10 +242,24 @@ mod tests {
         for line in [
             "--watch /m --node-name a --proxy-mode nftables --masquerade-all --zone z",
             "--kubeconfig /k --in-cluster --all-nodes --socket none --nodeport-addresses 192.0.2.0/24,fd00::/64 --v 4",
+            "--watch /m --node-name a --hostname-override b --masquerade-all=True",
+            "--watch /m --node-ip= --node-ip 192.0.2.1",
             "--watch /m --iptables-localhost-nodeports=false --ip-families ipv6 --service-annotations=",
         ] {
             let flags = Flags::parse(line.split(' ').map(OsString::from)).unwrap();
-            assert_eq!(Flags::parse(arguments(&flags.given.0)).unwrap(), flags, "{line}");
+            let again = Flags::parse(arguments(&flags.given.0)).unwrap();
+            assert_eq!(again.given, flags.given, "{line}");
+            let overrides = |flags: &Flags| {
+                let given = flags.overrides.0.iter();
+                given
+                    .map(|(flag, value)| (flag.name, value.clone()))
+                    .collect::<BTreeMap<_, _>>()
+                    .into_iter()
+                    .map(|found| format!("{found:?}"))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(overrides(&again), overrides(&flags), "{line}");
+            assert_eq!(again.node_ips.concat(), flags.node_ips.concat(), "{line}");
         }
     }
 }

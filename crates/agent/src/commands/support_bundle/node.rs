@@ -121,7 +121,18 @@ fn modules() -> String {
 
 fn tools() -> String {
     let mut page = String::new();
+    let modules = Modules::of_running_kernel();
     for tool in TOOLS {
+        // These ask the kernel for the version of its part, which would load the module.
+        let module = match *tool {
+            "ipset" => Some("ip_set"),
+            "ipvsadm" => Some("ip_vs"),
+            _ => None,
+        };
+        if let Some(module) = module.filter(|module| !modules.is_loaded(module)) {
+            let _ = writeln!(page, "{tool}: not started: it would load the module {module}");
+            continue;
+        }
         let argument = if *tool == "ip" { "-V" } else { "--version" };
         let completion = LocalRunner::new().run(Invocation {
             program: (*tool).to_owned(),

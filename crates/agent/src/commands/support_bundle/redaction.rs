@@ -13,7 +13,7 @@ use serde_json::Value;
 /// What is there instead.
 const REMOVED: &str = "[removed]";
 
-/// The forms of secrets. What is in the group `kept` stays.
+/// The forms of secrets. What is in the groups `kept`, before a secret, and `after` stays.
 const FORMS: &[&str] = &[
     // Keys and certificates in PEM, also in one line of JSON, and in base64.
     r"(?s)-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\z)",
@@ -21,9 +21,11 @@ const FORMS: &[&str] = &[
     // JSON Web Tokens.
     r"eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*",
     // The user in a URL.
-    r"(?<kept>://)[^/@\s\x22]+@",
+    r"(?<kept>://)[^/@\s\x22]+(?<after>@)",
     r"(?i)(?<kept>\bbearer\s+)[A-Za-z0-9._~+/=-]+",
-    r"(?i)(?<kept>\b(?:token|password|passwd|secret|api[_-]?key|access[_-]?key)=)[^\s\x22&,]+",
+    r"(?i)(?<kept>\bbasic\s+)[A-Za-z0-9+/=_-]{8,}",
+    // Also as the end of a name, such as `DB_PASSWORD`.
+    r"(?i)(?<kept>(?:token|password|passwd|secret|credentials?|api[_-]?key|access[_-]?key)=)[^\s\x22&,]+",
 ];
 
 /// Removes secrets from texts.
@@ -50,7 +52,8 @@ impl Redaction {
             // A test compiles all of them.
             forms: FORMS.iter().filter_map(|form| Regex::new(form).ok()).collect(),
             values,
-            quoted: Regex::new(r#""(?:[^"\\]|\\.)*"|`[^`]*`"#).ok(),
+            // A text that was cut has no second mark.
+            quoted: Regex::new(r#"(?s)"(?:[^"\\]|\\.)*(?:"|\\?\z)|`[^`]*(?:`|\z)"#).ok(),
         }
     }
 
@@ -64,8 +67,8 @@ impl Redaction {
         }
         for form in &self.forms {
             let removed = form.replace_all(&text, |found: &Captures<'_>| {
-                let kept = found.name("kept").map_or("", |kept| kept.as_str());
-                format!("{kept}{REMOVED}")
+                let group = |name| found.name(name).map_or("", |kept| kept.as_str());
+                format!("{}{REMOVED}{}", group("kept"), group("after"))
             });
             text = removed.into_owned();
         }
@@ -122,6 +125,12 @@ mod tests {
             ("https://10.0.0.1:6443/x a@b", "https://10.0.0.1:6443/x a@b"),
             ("Authorization: Bearer abc.def", "Authorization: Bearer [removed]"),
             ("a eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJr.c2ln b", "a [removed] b"),
+            ("AWS_SECRET_ACCESS_KEY=abc x", "AWS_SECRET_ACCESS_KEY=[removed] x"),
+            ("client_secret=abc", "client_secret=[removed]"),
+            (
+                "Authorization: Basic dTpwYXNzd29yZA==",
+                "Authorization: Basic [removed]",
+            ),
             ("curl --token=abc&x", "curl --token=[removed]&x"),
             (
                 "k -----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- l",
@@ -154,11 +163,13 @@ mod tests {
         let mut document = serde_json::json!({
             "events": [{"text": r#"kernlink.io/scheduler: invalid value "a \"b\" c": unknown scheduler `a`; known: rr"#}],
             "bearer xyz": 1,
+            "cut": r#"invalid value "abc": "ab… (400 bytes)"#,
         });
         redaction.document(&mut document);
         let expected = serde_json::json!({
             "events": [{"text": r#"kernlink.io/scheduler: invalid value "[removed]": unknown scheduler "[removed]"; known: rr"#}],
             "bearer [removed]": 1,
+            "cut": r#"invalid value "[removed]": "[removed]""#,
         });
         assert_eq!(document, expected);
     }

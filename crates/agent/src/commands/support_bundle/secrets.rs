@@ -9,6 +9,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 use secrecy::ExposeSecret;
 
 use crate::flags::Flags;
+use crate::query::documents::Support;
 use crate::settings::Settings;
 
 /// The token of the pod.
@@ -19,7 +20,12 @@ const MIN_VALUE: usize = 6;
 const MAX_FILE: u64 = 1 << 20;
 
 /// The values that are found. What cannot be read has none.
-pub(super) fn of_node(flags: Option<&Flags>, settings: Option<&Settings>) -> Vec<String> {
+/// `answer`: of the running agent, which may have other flags than `flags`.
+pub(super) fn of_node(
+    flags: Option<&Flags>,
+    settings: Option<&Settings>,
+    answer: Option<&Support>,
+) -> Vec<String> {
     let mut values = Values::default();
     values.file(Path::new(POD_TOKEN));
     if let Some(file) = settings.map(|settings| settings.file.client_connection.kubeconfig.clone())
@@ -30,6 +36,13 @@ pub(super) fn of_node(flags: Option<&Flags>, settings: Option<&Settings>) -> Vec
     // The settings are not known if another flag is invalid.
     if let Some(file) = flags.and_then(|flags| flags.given.0.get("kubeconfig")) {
         values.kubeconfig(Path::new(file));
+    }
+    if let Some(answer) = answer {
+        let field = answer.configuration["clientConnection"]["kubeconfig"].as_str();
+        let flag = answer.flags.get("kubeconfig").map(String::as_str);
+        for file in field.into_iter().chain(flag).filter(|file| !file.is_empty()) {
+            values.kubeconfig(Path::new(file));
+        }
     }
     values.0.retain(|value| value.len() >= MIN_VALUE);
     values.0
@@ -82,6 +95,9 @@ impl Values {
             if let Some(decoded) = decoded.and_then(|decoded| String::from_utf8(decoded).ok()) {
                 self.content(&decoded);
             }
+        }
+        if let (Some(name), Some(password)) = (&user.username, &user.password) {
+            self.add(&format!("{name}:{}", password.expose_secret()));
         }
         for path in [&user.token_file, &user.client_key].into_iter().flatten() {
             self.file(&PathBuf::from(path));
@@ -139,13 +155,28 @@ mod tests {
             .collect();
         fs::write(&file, format!("apiVersion: v1\nkind: Config\nusers:\n{users}")).unwrap();
         let line = ["--kubeconfig", file.to_str().unwrap()].map(OsString::from);
-        let found = of_node(Some(&Flags::parse(line).unwrap()), None);
+        let of_flags = of_node(Some(&Flags::parse(line).unwrap()), None, None);
+        // Those of the running agent, if these flags name other files or none.
+        let file = file.to_str().unwrap();
+        let by_flag = Support {
+            flags: [("kubeconfig".to_owned(), file.to_owned())].into(),
+            ..Support::default()
+        };
+        let by_field = Support {
+            configuration: serde_json::json!({"clientConnection": {"kubeconfig": file}}),
+            ..Support::default()
+        };
+        for answer in [by_flag, by_field] {
+            assert_eq!(of_node(None, None, Some(&answer)), of_flags);
+        }
+        let found = of_flags;
         for expected in [
             "of-the-user",
             "of-a-file",
             "lineofakey",
             "otherkeyline",
             "a-password",
+            "u:a-password",
             "argument",
             "of-the-environment",
         ] {

@@ -1,6 +1,6 @@
 //! Counts the flows of connection tracking by Service and endpoint.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use kernlink_base::{ErrorChain, Protocol as Number};
@@ -9,11 +9,20 @@ use kernlink_proxier::ipvs_mode::conntrack::{
 };
 use kernlink_services::Protocol;
 
-use super::reading::{Counted, CountedTarget};
+use super::reading::{Counted, CountedTarget, directions};
 use super::targets::Target;
 
-/// The bytes of both directions by flow.
-type Bytes = HashMap<FlowKey, [u64; 2]>;
+/// The address, protocol and port of a frontend in the kernel.
+type FrontendKey = (IpAddr, Number, u16);
+
+/// What a reading counted.
+#[derive(Clone, Debug, Default)]
+struct Before {
+    /// The bytes of both directions by flow.
+    bytes: HashMap<FlowKey, [u64; 2]>,
+    /// The frontends whose flows it counted.
+    frontends: HashSet<FrontendKey>,
+}
 
 /// Reads flows, and keeps their counters until the next reading.
 #[derive(Debug)]
@@ -23,7 +32,7 @@ pub(super) struct Flows {
     /// Whether the process is the endpoint of all flows, as in userspace mode.
     is_proxied: bool,
     /// The counters of the reading before. `None`: there is none.
-    before: Option<Bytes>,
+    before: Option<Before>,
 }
 
 /// What a reading found.
@@ -76,7 +85,8 @@ impl Flows {
             listed.add(&flow.map_err(|error| text(&error))?);
         }
         let (counted, now) = listed.end();
-        self.before = Some(now);
+        // Without accounting nothing is known of this reading.
+        self.before = has_bytes.then_some(now);
         let mut notes = Vec::new();
         if self.is_proxied {
             notes.push("connections of single endpoints are not known in userspace mode".to_owned());
@@ -90,16 +100,16 @@ impl Flows {
 
 /// Flows that are being counted.
 struct Listed {
-    by_frontend: HashMap<(IpAddr, Number, u16), usize>,
+    by_frontend: HashMap<FrontendKey, usize>,
     counted: Vec<CountedTarget>,
-    before: Option<Bytes>,
-    now: Bytes,
+    before: Option<Before>,
+    now: HashMap<FlowKey, [u64; 2]>,
     has_bytes: bool,
     is_proxied: bool,
 }
 
 impl Listed {
-    fn new(targets: &[Target], before: Option<Bytes>, has_bytes: bool, is_proxied: bool) -> Self {
+    fn new(targets: &[Target], before: Option<Before>, has_bytes: bool, is_proxied: bool) -> Self {
         let keys = targets.iter().enumerate().flat_map(|(index, target)| {
             let frontends = target.frontends.iter();
             frontends.map(move |(address, protocol, port)| ((*address, number(*protocol), *port), index))
@@ -108,7 +118,7 @@ impl Listed {
             by_frontend: keys.collect(),
             counted: targets.iter().map(CountedTarget::none).collect(),
             before,
-            now: Bytes::new(),
+            now: HashMap::new(),
             has_bytes,
             is_proxied,
         }
@@ -139,14 +149,20 @@ impl Listed {
         if let Some(bytes) = bytes {
             self.now.insert(flow.key(), bytes);
         }
+        let difference = bytes.zip(self.before.as_ref()).and_then(|(now, before)| {
+            let last = match before.bytes.get(&flow.key()) {
+                Some(last) => *last,
+                // It began after the reading before. One that ended is not counted any more.
+                None if before.frontends.contains(&key) => [0, 0],
+                // It may be older: that reading did not count this frontend.
+                None => return None,
+            };
+            Some([now[0].saturating_sub(last[0]), now[1].saturating_sub(last[1])])
+        });
         let counted = Counted {
             active: Some(u64::from(is_active)),
             inactive: Some(u64::from(!is_active)),
-            bytes: bytes.zip(self.before.as_ref()).map(|(now, before)| {
-                // A flow that is new began after the reading before. One that ended is not counted any more.
-                let before = before.get(&flow.key()).copied().unwrap_or_default();
-                [now[0].saturating_sub(before[0]), now[1].saturating_sub(before[1])]
-            }),
+            bytes: directions(difference),
         };
         let endpoint: SocketAddr = flow.reply.source_socket();
         if self.is_proxied {
@@ -156,7 +172,7 @@ impl Listed {
         }
     }
 
-    fn end(mut self) -> (Vec<CountedTarget>, Bytes) {
+    fn end(mut self) -> (Vec<CountedTarget>, Before) {
         for target in &mut self.counted {
             if !self.has_bytes || self.before.is_none() {
                 target.forget_bytes();
@@ -168,7 +184,11 @@ impl Listed {
                     .for_each(|counted| *counted = Counted::UNKNOWN);
             }
         }
-        (self.counted, self.now)
+        let before = Before {
+            bytes: self.now,
+            frontends: self.by_frontend.into_keys().collect(),
+        };
+        (self.counted, before)
     }
 }
 
@@ -227,11 +247,11 @@ mod tests {
     }
 
     fn count(
-        before: Option<Bytes>,
+        before: Option<Before>,
         has_bytes: bool,
         is_proxied: bool,
         flows: &[Flow],
-    ) -> (CountedTarget, Bytes) {
+    ) -> (CountedTarget, Before) {
         let mut listed = Listed::new(&[target()], before, has_bytes, is_proxied);
         flows.iter().for_each(|flow| listed.add(flow));
         let (mut counted, now) = listed.end();
@@ -253,7 +273,10 @@ mod tests {
         let of = |endpoint: &str| counted.endpoints[&endpoint.parse::<SocketAddr>().unwrap()];
         assert_eq!(of("10.0.0.1:8080").connections(), Some(2));
         assert_eq!(of("10.0.0.2:8080").connections(), Some(0));
-        assert_eq!((counted.total.bytes, of("10.0.0.2:8080").bytes), (None, None));
+        assert_eq!(
+            (counted.total.bytes, of("10.0.0.2:8080").bytes),
+            ([None; 2], [None; 2])
+        );
         // The endpoints of the copies of userspace mode are not in these flows.
         let (counted, _) = count(None, false, true, &flows);
         assert_eq!(counted.total.connections(), Some(2));
@@ -270,22 +293,25 @@ mod tests {
     fn bytes_are_those_since_the_reading_before() {
         let first = [flow(1, VIRTUAL, TcpState::ESTABLISHED, Some([100, 1_000]))];
         let (counted, before) = count(None, true, false, &first);
-        assert_eq!(counted.total.bytes, None, "there was no reading before");
+        assert_eq!(counted.total.bytes, [None; 2], "there was no reading before");
+        // Nor of this frontend: its flows may be old.
+        let (counted, _) = count(Some(Before::default()), true, false, &first);
+        assert_eq!((counted.total.active, counted.total.bytes), (Some(1), [None; 2]));
         let second = [
             flow(1, VIRTUAL, TcpState::ESTABLISHED, Some([150, 3_000])),
             flow(2, VIRTUAL, TcpState::ESTABLISHED, Some([7, 8])),
         ];
         let (counted, before) = count(Some(before), true, false, &second);
-        assert_eq!(counted.total.bytes, Some([57, 2_008]));
+        assert_eq!(counted.total.bytes, [Some(57), Some(2_008)]);
         // The counters were set to zero, and the other flow ended.
         let third = [flow(1, VIRTUAL, TcpState::ESTABLISHED, Some([1, 1]))];
         let (counted, before) = count(Some(before), true, false, &third);
-        assert_eq!(counted.total.bytes, Some([0, 0]));
+        assert_eq!(counted.total.bytes, [Some(0); 2]);
         let (counted, before) = count(Some(before), true, false, &[]);
-        assert_eq!(counted.total.bytes, Some([0, 0]));
+        assert_eq!(counted.total.bytes, [Some(0); 2]);
         // A flow that is older than the accounting has no counters.
         let fifth = [flow(3, VIRTUAL, TcpState::ESTABLISHED, None)];
         let (counted, _) = count(Some(before), true, false, &fifth);
-        assert_eq!((counted.total.active, counted.total.bytes), (Some(1), None));
+        assert_eq!((counted.total.active, counted.total.bytes), (Some(1), [None; 2]));
     }
 }

@@ -34,6 +34,19 @@ pub(super) struct Reader {
     source: Source,
     last: Option<Instant>,
     counts_bytes: bool,
+    most_flows: u32,
+    /// Why the Services are those of an earlier answer.
+    stale: Option<String>,
+}
+
+impl Source {
+    fn new(has_agent: bool, mode: &str, most_flows: u32) -> Self {
+        if !has_agent || mode == Mode::Ipvs.name() {
+            Self::VirtualServers(VirtualServers::default())
+        } else {
+            Self::Flows(Flows::new(most_flows, mode == Mode::Userspace.name()))
+        }
+    }
 }
 
 impl Reader {
@@ -43,10 +56,7 @@ impl Reader {
     /// If there is no answer, or the kernel has no virtual servers.
     pub(super) fn open(client: Option<Client>, most_flows: u32) -> Result<Self, String> {
         let served = ask(client.as_ref())?;
-        let source = match client.is_none() || served.mode == Mode::Ipvs.name() {
-            true => Source::VirtualServers(VirtualServers::default()),
-            false => Source::Flows(Flows::new(most_flows, served.mode == Mode::Userspace.name())),
-        };
+        let source = Source::new(client.is_some(), &served.mode, most_flows);
         Ok(Self {
             client,
             served,
@@ -54,6 +64,8 @@ impl Reader {
             source,
             last: None,
             counts_bytes: false,
+            most_flows,
+            stale: None,
         })
     }
 
@@ -64,14 +76,23 @@ impl Reader {
 
     /// Reads everything once.
     pub(super) fn read(&mut self) -> Reading {
-        let mut notes = Vec::new();
         if self.last.is_some() && self.asked.elapsed() >= SERVICES_INTERVAL {
             match ask(self.client.as_ref()) {
-                Ok(served) => self.served = served,
-                Err(why) => notes.push(format!("the Services are those of an earlier answer: {why}")),
+                Ok(served) => {
+                    if served.mode != self.served.mode {
+                        self.source = Source::new(self.client.is_some(), &served.mode, self.most_flows);
+                    }
+                    self.served = served;
+                    self.stale = None;
+                }
+                Err(why) => self.stale = Some(why),
             }
             self.asked = Instant::now();
         }
+        let stale = self.stale.iter();
+        let mut notes: Vec<String> = stale
+            .map(|why| format!("the Services are those of an earlier answer: {why}"))
+            .collect();
         let begin = Instant::now();
         let (name, found) = match &mut self.source {
             Source::Flows(flows) => {

@@ -14,8 +14,13 @@ use crate::query::documents::VERSION;
 pub(super) struct Counted {
     pub(super) active: Option<u64>,
     pub(super) inactive: Option<u64>,
-    /// Bytes from clients and to clients since the reading before.
-    pub(super) bytes: Option<[u64; 2]>,
+    /// Bytes from clients, and bytes to clients, since the reading before.
+    pub(super) bytes: [Option<u64>; 2],
+}
+
+/// Bytes of both directions, which are known together.
+pub(super) fn directions(bytes: Option<[u64; 2]>) -> [Option<u64>; 2] {
+    bytes.map_or([None; 2], |bytes| bytes.map(Some))
 }
 
 impl Counted {
@@ -23,13 +28,13 @@ impl Counted {
     pub(super) const UNKNOWN: Self = Self {
         active: None,
         inactive: None,
-        bytes: None,
+        bytes: [None; 2],
     };
     /// Nothing is there.
     pub(super) const NONE: Self = Self {
         active: Some(0),
         inactive: Some(0),
-        bytes: Some([0, 0]),
+        bytes: [Some(0); 2],
     };
 
     /// The sum. What is not known of one part is not known of the sum.
@@ -37,12 +42,9 @@ impl Counted {
         let sum = |one: Option<u64>, other: Option<u64>| Some(one?.saturating_add(other?));
         self.active = sum(self.active, other.active);
         self.inactive = sum(self.inactive, other.inactive);
-        self.bytes = match (self.bytes, other.bytes) {
-            (Some([one, two]), Some([three, four])) => {
-                Some([one.saturating_add(three), two.saturating_add(four)])
-            }
-            _ => None,
-        };
+        for (bytes, more) in self.bytes.iter_mut().zip(other.bytes) {
+            *bytes = sum(*bytes, more);
+        }
     }
 
     /// All connections.
@@ -90,10 +92,10 @@ impl CountedTarget {
 
     /// Bytes are not known of it, nor of any endpoint.
     pub(super) fn forget_bytes(&mut self) {
-        self.total.bytes = None;
+        self.total.bytes = [None; 2];
         self.endpoints
             .values_mut()
-            .for_each(|counted| counted.bytes = None);
+            .for_each(|counted| counted.bytes = [None; 2]);
     }
 }
 
@@ -147,7 +149,7 @@ impl Numbers {
     pub(super) fn new(counted: Counted, elapsed: Option<Duration>) -> Self {
         let rate = |direction: usize| {
             let seconds = elapsed?.as_secs_f64();
-            let bytes = counted.bytes?[direction] as f64;
+            let bytes = counted.bytes[direction]? as f64;
             // Two readings are at least a second apart.
             (seconds > 0.0).then(|| (bytes / seconds).round())
         };
@@ -202,12 +204,15 @@ mod tests {
         let known = Counted {
             active: Some(2),
             inactive: Some(1),
-            bytes: Some([10, 20]),
+            bytes: [Some(10), Some(20)],
         };
         sum.add(known);
         assert_eq!(sum.connections(), Some(3));
-        sum.add(Counted { bytes: None, ..known });
-        assert_eq!((sum.active, sum.bytes), (Some(4), None));
+        sum.add(Counted {
+            bytes: [None, Some(1)],
+            ..known
+        });
+        assert_eq!((sum.active, sum.bytes), (Some(4), [None, Some(21)]));
         let numbers = Numbers::new(sum, Some(Duration::from_secs(2)));
         assert_eq!(
             (numbers.connections, numbers.bytes_in_per_second),

@@ -1,7 +1,9 @@
 //! The terminal.
 
 use std::io::{self, Stdout, Write, stdout};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,12 +13,15 @@ use crossterm::terminal::{
     self, Clear, ClearType, DisableLineWrap, EnableLineWrap, EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{execute, queue};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::keyboard::Keyboard;
 use super::reader::{Reader, pause};
 use super::reading::Reading;
 use super::view::{HEADER, KEYS, View};
 use crate::commands::table;
+use crate::signals;
 
 /// How long a new reading waits at most while no key is pressed.
 const TICK: Duration = Duration::from_millis(100);
@@ -28,9 +33,33 @@ const NOTES: usize = 3;
 /// # Errors
 /// If the terminal cannot be used.
 pub(super) fn run(reader: Reader, interval: Duration, mut view: View) -> Result<(), String> {
+    let is_ended = end_on_signals().map_err(|error| format!("signals cannot be received: {error}"))?;
     let readings = start(reader, interval)?;
-    let used = Screen::open().and_then(|mut screen| show(&mut screen, &readings, &mut view));
+    let used = Screen::open().and_then(|mut screen| show(&mut screen, &readings, &mut view, &is_ended));
     used.map_err(|error| format!("the terminal cannot be used: {error}"))
+}
+
+/// Set at SIGTERM, SIGINT and SIGHUP from now on: the terminal is restored before the process ends.
+fn end_on_signals() -> io::Result<Arc<AtomicBool>> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let [(_, mut terminate), (_, mut interrupt)] = signals::register(&runtime)?;
+    let mut hang_up = {
+        let _context = runtime.enter();
+        signal(SignalKind::hangup())?
+    };
+    let is_ended = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&is_ended);
+    thread::Builder::new().spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hang_up.recv() => {}
+            }
+        });
+        ended.store(true, Ordering::Relaxed);
+    })?;
+    Ok(is_ended)
 }
 
 /// Reads on a thread of its own, so that keys do not wait for a reading. It ends when the other end of the channel is dropped, or with the process.
@@ -90,13 +119,24 @@ impl Drop for Screen {
     }
 }
 
-fn show(screen: &mut Screen, readings: &Receiver<Reading>, view: &mut View) -> io::Result<()> {
+fn show(
+    screen: &mut Screen,
+    readings: &Receiver<Reading>,
+    view: &mut View,
+    is_ended: &AtomicBool,
+) -> io::Result<()> {
     let mut keyboard = Keyboard::open()?;
     let (mut reading, mut shown) = (None, None);
-    while !view.is_left {
-        if let Some(newer) = readings.try_iter().last() {
-            reading = Some(newer);
-            shown = None;
+    while !view.is_left && !is_ended.load(Ordering::Relaxed) {
+        loop {
+            match readings.try_recv() {
+                Ok(newer) => {
+                    reading = Some(newer);
+                    shown = None;
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Err(io::Error::other("nothing is read any more")),
+            }
         }
         let size = terminal::size()?;
         if shown != Some(size) {

@@ -193,7 +193,7 @@ mod tests {
 
     use kernlink_services::Protocol;
 
-    use super::super::reading::{Counted, CountedTarget};
+    use super::super::reading::{Counted, CountedTarget, directions};
     use super::super::targets::Target;
     use super::*;
 
@@ -212,7 +212,7 @@ mod tests {
         let counted = |active, bytes| Counted {
             active: Some(active),
             inactive: Some(0),
-            bytes,
+            bytes: directions(bytes),
         };
         let rows = [
             row("a/few", 1, counted(1, Some([500, 100]))),

@@ -1,26 +1,33 @@
 //! Reads the connections and counters of virtual servers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use kernlink_base::{ErrorChain, Modules};
 use kernlink_proxier::ipvs_mode::ipvs::{
-    self, Client, Ipvs, Protocol as IpvsProtocol, RealServerKey, RealServerStatus, VirtualServerKey,
+    self, Client, ForwardingMethod, Ipvs, Protocol as IpvsProtocol, RealServerKey, RealServerStatus,
+    VirtualServerKey,
 };
 use kernlink_services::Protocol;
 
 use super::flows::Found;
-use super::reading::{Counted, CountedTarget};
+use super::reading::{Counted, CountedTarget, directions};
 use super::targets::{Frontend, Target};
 
-/// The bytes of both directions.
-type Bytes = HashMap<(VirtualServerKey, RealServerKey), [u64; 2]>;
+/// What a reading counted.
+#[derive(Clone, Debug, Default)]
+struct Before {
+    /// The bytes of both directions.
+    bytes: HashMap<(VirtualServerKey, RealServerKey), [u64; 2]>,
+    /// The virtual servers whose real servers it counted.
+    keys: HashSet<VirtualServerKey>,
+}
 
 /// Reads virtual servers, and keeps their counters until the next reading.
 #[derive(Debug, Default)]
 pub(super) struct VirtualServers {
     /// The counters of the reading before. `None`: there is none.
-    before: Option<Bytes>,
+    before: Option<Before>,
 }
 
 impl VirtualServers {
@@ -39,12 +46,13 @@ impl VirtualServers {
     fn read_all(&mut self, targets: &[Target], has_bytes: bool) -> Result<Found, ipvs::Error> {
         let mut client = Client::open()?;
         let before = self.before.take();
-        let mut now = Bytes::new();
+        let mut now = Before::default();
         let mut counted = Vec::with_capacity(targets.len());
         for target in targets {
             let mut found = CountedTarget::none(target);
             for frontend in &target.frontends {
                 let key = key(frontend);
+                now.keys.insert(key);
                 let servers = match client.list_real_servers(&key) {
                     Ok(servers) => servers,
                     // It is not served yet, or any more.
@@ -60,7 +68,8 @@ impl VirtualServers {
             }
             counted.push(found);
         }
-        self.before = Some(now);
+        // Without sums nothing is known of this reading.
+        self.before = has_bytes.then_some(now);
         let mut notes = Vec::new();
         if !has_bytes {
             notes.push("bytes are not known: net.ipv4.vs.run_estimation is 0".to_owned());
@@ -73,23 +82,34 @@ fn add(
     found: &mut CountedTarget,
     key: &VirtualServerKey,
     server: &RealServerStatus,
-    before: Option<&Bytes>,
-    now: &mut Bytes,
+    before: Option<&Before>,
+    now: &mut Before,
 ) {
     let of_server = server.server.key;
     let bytes = [server.stats.incoming_bytes, server.stats.outgoing_bytes];
-    now.insert((*key, of_server), bytes);
+    now.bytes.insert((*key, of_server), bytes);
+    let difference = before.and_then(|before| {
+        let last = match before.bytes.get(&(*key, of_server)) {
+            Some(last) => *last,
+            // It was added after the reading before.
+            None if before.keys.contains(key) => [0, 0],
+            // It may be older: that reading did not count this virtual server.
+            None => return None,
+        };
+        Some([bytes[0].saturating_sub(last[0]), bytes[1].saturating_sub(last[1])])
+    });
+    let mut bytes = directions(difference);
+    // Replies do not pass this host.
+    if matches!(
+        server.server.forwarding,
+        ForwardingMethod::DirectRoute | ForwardingMethod::Tunnel | ForwardingMethod::Bypass
+    ) {
+        bytes[1] = None;
+    }
     let counted = Counted {
         active: Some(u64::from(server.connections.active)),
         inactive: Some(u64::from(server.connections.inactive)),
-        bytes: before.map(|before| {
-            // A real server that is new was added after the reading before.
-            let before = before.get(&(*key, of_server)).copied().unwrap_or_default();
-            [
-                bytes[0].saturating_sub(before[0]),
-                bytes[1].saturating_sub(before[1]),
-            ]
-        }),
+        bytes,
     };
     found.add(SocketAddr::new(of_server.address, of_server.port), counted);
 }
@@ -159,15 +179,32 @@ mod tests {
             status.stats.outgoing_bytes = bytes[1];
             status
         };
-        let (mut first, mut bytes) = (CountedTarget::none(&target), Bytes::new());
+        let (mut first, mut bytes) = (CountedTarget::none(&target), Before::default());
         add(&mut first, &key, &server(3, [10, 20]), None, &mut bytes);
-        assert_eq!((first.total.active, first.total.bytes), (Some(3), None));
-        let (mut second, mut now) = (CountedTarget::none(&target), Bytes::new());
+        assert_eq!((first.total.active, first.total.bytes), (Some(3), [None; 2]));
+        let (mut second, mut now) = (CountedTarget::none(&target), Before::default());
         add(&mut second, &key, &server(4, [15, 27]), Some(&bytes), &mut now);
-        assert_eq!((second.total.active, second.total.bytes), (Some(4), Some([5, 7])));
+        assert_eq!(
+            (second.total.active, second.total.bytes),
+            (Some(4), [Some(5), Some(7)])
+        );
         // It was deleted and added again: its counters begin at 0.
-        let (mut third, mut later) = (CountedTarget::none(&target), Bytes::new());
+        let (mut third, mut later) = (CountedTarget::none(&target), Before::default());
         add(&mut third, &key, &server(0, [1, 1]), Some(&now), &mut later);
-        assert_eq!(third.total.bytes, Some([0, 0]));
+        assert_eq!(third.total.bytes, [Some(0); 2]);
+        // A reading that did not count the virtual server says nothing of a real server; one that did, that it is new.
+        let mut before = Before::default();
+        for expected in [[None; 2], [Some(1); 2]] {
+            let mut found = CountedTarget::none(&target);
+            add(&mut found, &key, &server(0, [1, 1]), Some(&before), &mut later);
+            assert_eq!(found.total.bytes, expected);
+            before.keys.insert(key);
+        }
+        // Replies of a real server that is reached directly do not pass this host.
+        let mut direct = server(0, [1, 0]);
+        direct.server.forwarding = ForwardingMethod::DirectRoute;
+        let mut found = CountedTarget::none(&target);
+        add(&mut found, &key, &direct, Some(&before), &mut later);
+        assert_eq!(found.total.bytes, [Some(1), None]);
     }
 }
