@@ -94,8 +94,9 @@ pub(super) fn draw() -> String {
             drawing.arrow(&[(begin, y - 12), (loop_end, y - 12), (loop_end, y), (begin, y)]);
             drawing.text("label", Anchor::Start, (loop_end + 8, y - 2), text);
         } else {
-            drawing.arrow(&[(begin, y), (end, y)]);
+            // The background of the text would hide a part of the arrow.
             drawing.text("label", Anchor::Middle, middle, text);
+            drawing.arrow(&[(begin, y), (end, y)]);
         }
     }
     drawing.finish()
