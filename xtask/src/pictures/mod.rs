@@ -5,15 +5,20 @@ mod graph;
 mod packets;
 mod svg;
 mod sync;
+mod times;
 
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 
-use crate::workspace::{Workspace, files};
+use crate::{
+    figures::Documented,
+    workspace::{Workspace, files},
+};
 
 /// The folder of the pictures.
 const FOLDER: &str = "docs/pictures";
+const FIGURES: &str = "docs/benchmarks.md";
 
 /// Fails if a picture is not the current one, or names something that the sources do not contain.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
@@ -46,11 +51,15 @@ pub(crate) fn write(workspace: &Workspace) -> Result<()> {
 }
 
 /// The pictures by the names of their files.
-fn drawn(workspace: &Workspace) -> Result<[(&'static str, String); 3]> {
+fn drawn(workspace: &Workspace) -> Result<[(&'static str, String); 4]> {
+    let figures =
+        fs::read_to_string(workspace.root().join(FIGURES)).with_context(|| format!("reading {FIGURES}"))?;
+    let figures = Documented::parse(&figures).context(FIGURES)?;
     Ok([
         ("crates.svg", crates::draw(&workspace.metadata)?),
         ("packets.svg", packets::draw()),
         ("sync.svg", sync::draw()),
+        ("times.svg", times::draw(&figures).context(FIGURES)?),
     ])
 }
 

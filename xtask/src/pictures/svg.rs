@@ -11,6 +11,10 @@ const STYLE: &str = "\
 .line { stroke: #6b7280; fill: none; stroke-width: 1.2 }
 .faint { stroke: #b4bac3; fill: none }
 .head { fill: #6b7280 }
+.line-0 { stroke: #d97706; stroke-width: 2 }
+.line-1 { stroke: #8b5cf6; stroke-width: 2 }
+.line-2 { stroke: #3b82f6; stroke-width: 2 }
+.line-3 { stroke: #10b981; stroke-width: 2; stroke-dasharray: 6 3 }
 text { fill: #1f2937; font: 13px sans-serif }
 .code { font: 12px monospace }
 .title { font-weight: bold }
@@ -20,6 +24,10 @@ text { fill: #1f2937; font: 13px sans-serif }
 .box { fill: #232a34; stroke: #8b95a3 }
 .strong { fill: #1d3557; stroke: #6ea1e0 }
 .line { stroke: #9aa4b2 }
+.line-0 { stroke: #f59e0b }
+.line-1 { stroke: #a78bfa }
+.line-2 { stroke: #60a5fa }
+.line-3 { stroke: #34d399 }
 .faint { stroke: #4b5563 }
 .head { fill: #9aa4b2 }
 text { fill: #e5e7eb }
