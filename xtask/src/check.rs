@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    alerts, circles, conformance, import_order, imports, layers, links, metrics, package, public_api, shape,
-    site, snippets,
+    alerts, circles, conformance, import_order, imports, layers, links, metrics, package, pictures,
+    public_api, shape, site, snippets, table_cells,
     tools::Tool,
     words,
     workspace::{Workspace, succeed},
@@ -43,6 +43,8 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("files of the kernel crates", || shape::check(workspace));
     checks.one("example programs in documents", || snippets::check(workspace));
     checks.one("conformance list", || conformance::check(workspace));
+    checks.one("pictures in documents", || pictures::check(workspace));
+    checks.one("cells of tables", || table_cells::check(workspace));
     checks.one("links of documents", || links::check(workspace));
     checks.one("pages of the site", || site::check(workspace));
     checks.one("packages", || package::check(workspace));

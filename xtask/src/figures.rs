@@ -157,6 +157,27 @@ impl Documented {
         })
     }
 
+    /// The figures whose names are this text and a number of Services, such as `1000x10`: the number and the time in seconds, in the order of
+    /// the numbers. Figures that are no times are left out.
+    pub(crate) fn by_services(&self, name: &str) -> Vec<(f64, f64)> {
+        let mut times: Vec<(f64, f64)> = self
+            .figures
+            .iter()
+            .filter_map(|(figure, row)| {
+                let (services, _) = figure.strip_prefix(name)?.split_once('x')?;
+                let seconds = match normal(&row.unit).as_str() {
+                    "us" => 1e-6,
+                    "ms" => 1e-3,
+                    "s" => 1.0,
+                    _ => return None,
+                };
+                Some((services.parse().ok()?, row.value * seconds))
+            })
+            .collect();
+        times.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        times
+    }
+
     /// How slow the machine is, by figures of the group `machine`.
     ///
     /// # Errors
@@ -427,6 +448,16 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
             value,
             unit: unit.to_owned(),
         }
+    }
+
+    #[test]
+    fn figures_of_several_numbers_of_services_are_in_order_and_in_seconds() {
+        let rows = "| `m.change.10000x10` | 2 ms | |\n| `m.change.1000x10` | 40 µs | |\n| `m.change.5000x10` | 7 calls | |\n\
+                    | `m.changes.1000x10` | 1 s | |\n";
+        let documented = Documented::parse(&format!("{TEXT}{rows}")).unwrap();
+        let times = documented.by_services("m.change.");
+        let expected = [(1_000.0, 40.0 * 1e-6), (10_000.0, 2.0 * 1e-3)];
+        assert_eq!(times, expected);
     }
 
     /// All figures as documented.

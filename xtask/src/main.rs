@@ -24,6 +24,7 @@ mod modules;
 mod nft_suite;
 mod nft_vectors;
 mod package;
+mod pictures;
 mod programs;
 mod promql;
 mod prose;
@@ -35,6 +36,7 @@ mod shape;
 mod site;
 mod snippets;
 mod step;
+mod table_cells;
 mod test;
 mod threads;
 mod tools;
@@ -60,7 +62,7 @@ usage: cargo xtask VERB
                             as root, install missing programs first; MODE is nftables (default), iptables or ipvs;
                             without root or what cannot be installed, show the plan on an in-memory kernel
   check [PART]              run all checks except tests, or those with PART in their names
-  fix                       sort imports, format, update example programs and tables in documents
+  fix                       sort imports, format, update example programs, tables and pictures in documents
   public-api                write the public API of each published crate to public-api/
   package                   check what the packages of the published crates contain, then publish all of them without
                             upload (cargo publish --dry-run), in the order of their dependencies
@@ -228,6 +230,7 @@ fn run() -> Result<ExitCode> {
             import_order::fix(&workspace)?;
             snippets::write(&workspace)?;
             shape::write(&workspace)?;
+            pictures::write(&workspace)?;
             true
         }
         Verb::Package => package::run(&workspace).map(|()| true)?,

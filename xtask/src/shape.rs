@@ -29,9 +29,6 @@ const FILES: [&str; 9] = [
     "forward",
 ];
 
-/// The row after this file lists all other files: types, and functions on them.
-const OTHERS_AFTER: &str = "lib";
-
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- Written by `cargo xtask fix`, printed by `cargo xtask shape`. -->";
 const END: &str = "<!-- End of the table. -->";
@@ -153,9 +150,10 @@ fn table(shapes: &[Shape]) -> String {
             &format!("`{file}.rs`"),
             shapes.iter().map(|shape| shape.cell(file)),
         ));
-        if file == OTHERS_AFTER {
-            text.push_str(&row("other files", shapes.iter().map(Shape::others)));
-        }
+    }
+    text.push_str("\nThe other files, which are types and functions on them:\n\n");
+    for shape in shapes {
+        text.push_str(&format!("- `{}`: {}\n", shape.name, shape.others()));
     }
     text
 }
@@ -201,19 +199,22 @@ mod tests {
             shape("ipvs", &files, Some("Ipvs")),
             shape("ipset", &["lib"], None),
         ]);
-        let lines: Vec<_> = text.lines().take(6).collect();
+        let lines: Vec<_> = text.lines().take(5).collect();
         assert_eq!(
             lines,
             [
                 "|  | `ipvs` | `ipset` |",
                 "| --- | --- | --- |",
                 "| `lib.rs` | yes | yes |",
-                "| other files | `daemon`, `name` |  |",
                 "| `operation.rs` | missing | missing |",
                 "| `uapi.rs` | missing | missing |",
             ]
         );
         assert!(text.contains("| `client.rs` | yes: `Ipvs` | missing |"), "{text}");
+        assert!(
+            text.ends_with("\n- `ipvs`: `daemon`, `name`\n- `ipset`: \n"),
+            "{text}"
+        );
     }
 
     #[test]
