@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use kernlink_base::{Backoff, ErrorChain};
 use kernlink_proxier::retire::Retire;
 use kernlink_proxier::runner::Notice;
-use kernlink_proxier::watch::{WatchOptions, Watcher};
+use kernlink_proxier::watch::{WatchOptions, Watchable, Watcher};
 use kernlink_proxier::{Proxier, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 use nix::sys::prctl;
@@ -408,7 +408,8 @@ impl Agent {
         }
         state.proxy = opened.stats;
         drop(state);
-        let watched = M::watch_options(M::of_settings(settings), &opened.kernel);
+        let options = M::of_settings(settings).watch_options();
+        let watched = options.with_own_ports(M::Config::own_ports(&opened.kernel));
         let mut proxier = Proxier::new(M::of_settings(settings), opened.kernel).map_err(|error| {
             print::error(&error);
             Exit::Usage
