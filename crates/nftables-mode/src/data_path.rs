@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
-use kernlink_engine::table::Table;
 use kernlink_engine::{Intervals, InvalidConfig, Pace, Readings};
 use kernlink_host::flows::UdpFrontends;
-use kernlink_host::node_addresses;
+use kernlink_host::{ConntrackSysctls, node_addresses};
 use kernlink_services::{
     Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
 };
@@ -65,7 +64,7 @@ impl DataPath for State {
         let mut state = Self {
             config: Arc::new(config.clone()),
             node: NodeFacts::default(),
-            sysctls: Table::default(),
+            sysctls: ConntrackSysctls::default(),
             families: Family::ALL.map(FamilyState::new),
             ports: Vec::new(),
             last_pool: 0,
@@ -183,7 +182,7 @@ impl DataPath for State {
 
     fn set_dirty(&mut self, key: &Key) {
         match key {
-            Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
+            Key::Sysctl(name) => self.sysctls.set_dirty(name),
             Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
                 self.family_mut(*family).is_table_dirty = true;
             }

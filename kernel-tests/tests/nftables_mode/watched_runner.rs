@@ -1,6 +1,7 @@
 //! A runner with its watcher repairs what another program removes, while full listings are ten minutes apart. The tables have no owner here, as before
 //! Linux 6.9.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kernlink_kernel_tests::kernel::Feature;
@@ -48,7 +49,7 @@ fn what_another_program_deletes_is_written_again_also_in_a_family_of_a_later_con
         let mut config = config();
         config.sync_period = Duration::from_secs(600);
         let both = config.clone();
-        config.services.families = vec![Family::Ipv4];
+        config.services.families = BTreeSet::from([Family::Ipv4]);
         let runner = start(&config);
         await_tables(&[Family::Ipv4]);
         tools::must("nft", &["delete", "table", "ip", "kernlink"]);

@@ -14,8 +14,7 @@ impl State {
     pub(crate) fn record(&mut self, operation: &Operation) {
         match operation {
             Operation::Sysctl(sysctl) => {
-                self.sysctls
-                    .observe(sysctl.name.clone(), Some(sysctl.value.clone()));
+                self.sysctls.record(sysctl);
             }
             Operation::Create(create) => {
                 let family = self.family_mut(create.parameters.family);
