@@ -14,3 +14,4 @@ mod replacements;
 mod restart;
 mod rules;
 mod support;
+mod sysctls;
