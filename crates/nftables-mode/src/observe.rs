@@ -29,7 +29,9 @@ pub(crate) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in &mut state.families {
         family.needs_listing = false;
     }
-    let events = state.sysctls.observe_all(&state.config.conntrack, &mut *kernel.sysctls);
+    let events = state
+        .sysctls
+        .observe_all(&state.config.conntrack, &mut *kernel.sysctls);
     state.events.replace(&events);
     Ok(events)
 }

@@ -21,7 +21,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     // No other program changes the sockets of this process.
     state.listeners.set_all_dirty();
     state.claims.set_all_dirty();
-    let mut events = state.sysctls.observe_all(&state.config.conntrack, &mut *kernel.sysctls);
+    let mut events = state
+        .sysctls
+        .observe_all(&state.config.conntrack, &mut *kernel.sysctls);
     for family in Family::ALL {
         if !state.managed.contains(&family) && !has_leftovers(state, kernel, family) {
             continue;

@@ -27,7 +27,8 @@ fn a_new_process_listens_at_the_ports_to_which_the_rules_lead_and_changes_no_rul
     let synced = new.services(services).try_sync();
     assert!(synced.is_success(), "{synced}");
     let mut operations = synced.plan.steps().map(|(_, step)| step.operation.to_string());
-    let is_of_process = |operation: String| operation.starts_with("listen") || operation.starts_with("sysctl");
+    let is_of_process =
+        |operation: String| operation.starts_with("listen") || operation.starts_with("sysctl");
     assert!(operations.all(is_of_process), "{}", synced.plan);
     assert_eq!(new.listening(), listening);
     assert_eq!(new.tables.portal_rules(Family::Ipv4), rules);
