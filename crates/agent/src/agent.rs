@@ -326,9 +326,10 @@ impl Agent {
         }
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener::<M>();
+        // Until the runner is there: events of the watcher wait for it.
+        let mut state = state::lock(&self.state);
         // Before the first sync, so that no change is missed.
         self.watcher = kernel_events::watch::<M>(M::of_settings(&settings), &watched, &self.state);
-        let mut state = state::lock(&self.state);
         state.is_partial = is_partial;
         state.awaited = None;
         match Runner::start_with(proxier, schedule, listener) {

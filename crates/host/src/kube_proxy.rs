@@ -34,22 +34,16 @@ impl FromFile {
             services: services_from_kube_proxy(file),
             local_detection: local_detection(file, problems),
             masquerade_bit,
-            conntrack: conntrack_from_kube_proxy(file),
+            conntrack: Conntrack {
+                max_per_core: file.conntrack.max_per_core,
+                min: file.conntrack.min,
+                tcp_established: file.conntrack.tcp_established_timeout,
+                tcp_close_wait: file.conntrack.tcp_close_wait_timeout,
+                tcp_be_liberal: file.conntrack.tcp_be_liberal,
+                udp: file.conntrack.udp_timeout,
+                udp_stream: file.conntrack.udp_stream_timeout,
+            },
         }
-    }
-}
-
-/// `conntrack`, for every data path.
-#[must_use]
-pub fn conntrack_from_kube_proxy(file: &KubeProxyConfiguration) -> Conntrack {
-    Conntrack {
-        max_per_core: file.conntrack.max_per_core,
-        min: file.conntrack.min,
-        tcp_established: file.conntrack.tcp_established_timeout,
-        tcp_close_wait: file.conntrack.tcp_close_wait_timeout,
-        tcp_be_liberal: file.conntrack.tcp_be_liberal,
-        udp: file.conntrack.udp_timeout,
-        udp_stream: file.conntrack.udp_stream_timeout,
     }
 }
 

@@ -2,7 +2,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod conntrack;
-mod conntrack_sysctls;
 pub mod flows;
 mod kernel_conntrack;
 #[cfg(feature = "kubernetes")]
@@ -18,11 +17,10 @@ mod sysctls;
 pub mod watch;
 
 pub use self::conntrack::{CONNTRACK_BUCKETS, Conntrack};
-pub use self::conntrack_sysctls::ConntrackSysctls;
 pub use self::flows::DeleteFlows;
 pub use self::kernel_conntrack::KernelConntrack;
 #[cfg(feature = "kubernetes")]
-pub use self::kube_proxy::{FromFile, Problems, conntrack_from_kube_proxy, services_from_kube_proxy};
+pub use self::kube_proxy::{FromFile, Problems, services_from_kube_proxy};
 pub use self::local_detection::{InterfaceName, InvalidInterface, LocalDetection, LocalSource};
 pub use self::lock::Lock;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_engine::data_path::{BuilderOf, Class, DataPath};
+use kernlink_engine::table::Table;
 use kernlink_engine::{Intervals, InvalidConfig, Pace, Readings};
 use kernlink_host::flows::UdpFrontends;
-use kernlink_host::{ConntrackSysctls, node_addresses};
+use kernlink_host::node_addresses;
 use kernlink_services::{
     Changes, Event, Family, FrontendKey, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
 };
@@ -64,7 +65,7 @@ impl DataPath for State {
         let mut state = Self {
             config: Arc::new(config.clone()),
             node: NodeFacts::default(),
-            sysctls: ConntrackSysctls::default(),
+            sysctls: Table::default(),
             families: Family::ALL.map(FamilyState::new),
             ports: Vec::new(),
             last_pool: 0,
@@ -182,7 +183,7 @@ impl DataPath for State {
 
     fn set_dirty(&mut self, key: &Key) {
         match key {
-            Key::Sysctl(name) => self.sysctls.set_dirty(name),
+            Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
             Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {
                 self.family_mut(*family).is_table_dirty = true;
             }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernlink_base::ErrorChain;
 use kernlink_engine::DataPath;
 use kernlink_engine::overlap::join;
-use kernlink_engine::unreadable::RULES_UNREADABLE;
+use kernlink_engine::unreadable::{RULES_UNREADABLE, SYSCTL_UNREADABLE};
 use kernlink_host::flows::{Reading, read_flows};
+use kernlink_host::{CONNTRACK_BUCKETS, SysctlError, processors};
 use kernlink_nftables::{Element, Elements, Error as TableError, Nftables, Set, Table, TableFlags, Value};
 use kernlink_services::{Event, Family, FrontendKey};
 
@@ -29,11 +30,50 @@ pub(crate) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in &mut state.families {
         family.needs_listing = false;
     }
-    let events = state
-        .sysctls
-        .observe_all(&state.config.conntrack, &mut *kernel.sysctls);
+    let events = observe_sysctls(state, kernel);
     state.events.replace(&events);
     Ok(events)
+}
+
+fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
+    let mut events = Vec::new();
+    state.configure_sysctls(processors());
+    let names: BTreeSet<Box<str>> = state
+        .sysctls
+        .iter_desired()
+        .map(|(name, _)| name.clone())
+        .collect();
+    let mut values = Vec::new();
+    for name in names {
+        match kernel.sysctls.read(&name) {
+            Ok(value) => values.extend(value.map(|value| (name, value.into()))),
+            Err(error) => {
+                events.push(unreadable_sysctl(&error));
+                if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() {
+                    // Only root may read it; the size of the connection table is then not changed.
+                    if let Some(value) = state.sysctls.desired(&name).cloned() {
+                        values.push((name, value));
+                    }
+                }
+            }
+        }
+    }
+    state.sysctls.observe_all(values);
+    events
+}
+
+fn observe_sysctl(state: &mut State, kernel: &mut Kernel, name: &str) {
+    match kernel.sysctls.read(name) {
+        Ok(value) => state.sysctls.observe(name.into(), value.map(Into::into)),
+        Err(error) => {
+            state.sysctls.observe(name.into(), None);
+            state.events.add([unreadable_sysctl(&error)]);
+        }
+    }
+}
+
+fn unreadable_sysctl(error: &SysctlError) -> Event {
+    Event::host(SYSCTL_UNREADABLE, ErrorChain(error).to_string())
 }
 
 /// Reads the tables of these families, and at the first listing the UDP flows, all at the same time.
@@ -333,10 +373,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
     let mut elements: BTreeMap<Family, ToRead> = BTreeMap::new();
     for key in keys {
         match key {
-            Key::Sysctl(name) => {
-                let event = state.sysctls.observe(name, &mut *kernel.sysctls);
-                state.events.add(event);
-            }
+            Key::Sysctl(name) => observe_sysctl(state, kernel, name),
             // A pass is repeated as it was.
             Key::Flows(_) => {}
             Key::Table(family) | Key::Owner(family) | Key::Switch(family) | Key::OldTable(family, _) => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kernlink_engine::data_path::BuilderOf;
 use kernlink_engine::plan::{Needs, Subject};
+use kernlink_host::Sysctl;
 use kernlink_services::Family;
 
 use self::flows::plan_flows;
@@ -29,9 +30,30 @@ pub(crate) fn plan(state: &State, builder: &mut Builder<'_>) {
 }
 
 fn plan_sysctls(state: &State, builder: &mut Builder<'_>) {
-    for sysctl in state.sysctls.differences() {
-        let key = Key::Sysctl(sysctl.name.clone());
+    for difference in state.sysctls.differences() {
+        let (Some(value), name) = (difference.desired, difference.key) else {
+            continue;
+        };
+        if difference
+            .observed
+            .is_some_and(|observed| is_enough(name, value, observed))
+        {
+            continue;
+        }
+        let sysctl = Sysctl::new(name.clone(), value.clone());
+        let key = Key::Sysctl(name.clone());
         builder.push(Phase::Sysctls, key, Subject::Node, sysctl, Needs::none());
+    }
+}
+
+/// Whether a sysctl need not be changed: the size of the connection table is never reduced.
+fn is_enough(name: &str, value: &str, observed: &str) -> bool {
+    if name != kernlink_host::CONNTRACK_BUCKETS {
+        return value == observed;
+    }
+    match (value.parse::<u64>(), observed.parse::<u64>()) {
+        (Ok(value), Ok(observed)) => observed >= value,
+        _ => value == observed,
     }
 }
 

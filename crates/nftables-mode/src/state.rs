@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_engine::Readings;
+use kernlink_engine::plan::Subject;
+use kernlink_engine::table::Table;
 use kernlink_host::flows::UdpFrontends;
-use kernlink_host::{ConntrackSysctls, LocalSource};
+use kernlink_host::{CONNTRACK_BUCKETS, LocalSource};
 use kernlink_services::{Family, NodeFacts, ServicePortId};
 
 pub(crate) use self::family::{Candidates, FamilyState, FoundTable, OldTable, ReadElements};
@@ -26,7 +28,7 @@ use crate::rules::{Parameters, Pods};
 pub struct State {
     pub(crate) config: Arc<Config>,
     pub(crate) node: NodeFacts,
-    pub(crate) sysctls: ConntrackSysctls,
+    pub(crate) sysctls: Table<Box<str>, Box<str>>,
     pub(crate) families: [FamilyState; 2],
     /// The service ports by id.
     pub(crate) ports: Vec<Option<Arc<PortSpec>>>,
@@ -88,6 +90,28 @@ impl State {
                 LocalSource::Interface(name) => Pods::Interface(name.as_str().into()),
                 LocalSource::InterfacePrefix(prefix) => Pods::Prefix(prefix.as_str().into()),
             }),
+        }
+    }
+
+    /// Sets the desired sysctls, which depend on the configuration and the number of processors.
+    pub(crate) fn configure_sysctls(&mut self, processors: u32) {
+        let mut desired: std::collections::BTreeMap<Box<str>, Box<str>> = self
+            .config
+            .conntrack
+            .sysctls(processors)
+            .into_iter()
+            .map(|sysctl| (sysctl.name, sysctl.value))
+            .collect();
+        if let Some(buckets) = self.config.conntrack.buckets(processors) {
+            desired.insert(CONNTRACK_BUCKETS.into(), buckets.to_string().into());
+        }
+        let names = self.sysctls.iter_desired().map(|(name, _)| name.clone());
+        let withdrawn: Vec<Box<str>> = names.filter(|name| !desired.contains_key(name)).collect();
+        for name in withdrawn {
+            self.sysctls.remove(&name, &Subject::Node);
+        }
+        for (name, value) in desired {
+            self.sysctls.set(name, Some(value), Subject::Node);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The configuration from kube-proxy's configuration file.
 
 use kernlink_engine::error::InvalidConfig;
-use kernlink_host::{conntrack_from_kube_proxy, services_from_kube_proxy};
+use kernlink_host::services_from_kube_proxy;
 use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
 
 use crate::data_path::Config;
@@ -19,7 +19,6 @@ impl Config {
         let mut problems = Vec::new();
         let mut config = Config::new("");
         config.services = services_from_kube_proxy(file);
-        config.conntrack = conntrack_from_kube_proxy(file);
         config.sync_period = file.iptables.sync_period;
         config.min_sync_period = file.iptables.min_sync_period;
         match file.port_range.as_str() {
@@ -86,13 +85,11 @@ mod tests {
         assert_eq!(Limits::from_kube_proxy(&kubeadm), Limits::default());
 
         let other = file(
-            "portRange: 300+20\nudpIdleTimeout: 123ms\nbindAddress: 192.0.2.10\niptables: {syncPeriod: 9s, minSyncPeriod: 3s}\n\
-             conntrack: {tcpCloseWaitTimeout: 2m}\n",
+            "portRange: 300+20\nudpIdleTimeout: 123ms\nbindAddress: 192.0.2.10\niptables: {syncPeriod: 9s, minSyncPeriod: 3s}\n",
         );
         let config = Config::from_kube_proxy(&other).unwrap();
         assert_eq!((config.port_range.first(), config.port_range.last()), (300, 320));
         assert_eq!(config.services.bind_address, "192.0.2.10".parse().ok());
-        assert_eq!(config.conntrack.tcp_close_wait, Duration::from_secs(120));
         assert_eq!(config.intervals().max, Duration::from_secs(9));
         assert_eq!(config.intervals().min, Duration::from_secs(3));
         let timeout = Duration::from_millis(123);

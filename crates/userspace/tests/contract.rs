@@ -15,7 +15,7 @@ use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_engine::contract::{Calls, Client, Fixture, Host, Random, Request, RetireFixture};
 use kernlink_engine::data_path::Class;
 use kernlink_engine::retire::Retire;
-use kernlink_host::{FakeSysctls, Shared};
+use kernlink_host::Shared;
 use kernlink_iptables_restore::{
     Chain, ChainName, Condition, Family, Match, PortRange, Protocol as IpProtocol, Rule, Ruleset, Table,
     Target,
@@ -85,7 +85,6 @@ struct Node {
     rules: SharedRules<kernlink_iptables_restore::Fake>,
     links: Shared<kernlink_dummylink::Fake>,
     conntrack: Shared<kernlink_conntrack::Fake>,
-    sysctls: Shared<FakeSysctls>,
     sockets: CountedSockets,
 }
 
@@ -106,7 +105,6 @@ impl Node {
             rules: SharedRules::new(rules, calls),
             links: Shared::new(links, calls),
             conntrack: Shared::new(kernlink_conntrack::Fake::new(), calls),
-            sysctls: Shared::new(FakeSysctls::default(), calls),
             sockets: CountedSockets {
                 sockets,
                 calls: calls.clone(),
@@ -253,7 +251,6 @@ impl Host for Node {
             rules: Box::new(self.rules.clone()),
             links: Box::new(self.links.clone()),
             conntrack: Box::new(self.conntrack.clone()),
-            sysctls: Box::new(self.sysctls.clone()),
             sockets: Box::new(self.sockets.clone()),
         }
     }

@@ -126,8 +126,6 @@ pub(crate) struct Process {
 pub(crate) fn config() -> Config {
     let mut config = Config::new("node-a");
     config.services.node_ips = node_ips().into();
-    // Only the initial namespace may change the size of the connection table.
-    config.conntrack.max_per_core = 0;
     config
 }
 

@@ -377,13 +377,6 @@ impl Served for UserspaceMode {
         userspace::Kernel::fake()
     }
 
-    fn sysctl(operation: &userspace::Operation) -> Option<&Sysctl> {
-        match operation {
-            userspace::Operation::Sysctl(sysctl) => Some(sysctl),
-            _ => None,
-        }
-    }
-
     /// The threads of the proxy start; it has no listening ports yet.
     fn open(settings: &UserspaceConfig) -> Result<Opened<Self>, OpenError> {
         let failed = |error: std::io::Error| {

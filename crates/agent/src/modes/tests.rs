@@ -218,7 +218,6 @@ impl Node {
         let mut kernel = kernlink_userspace::Kernel::fake();
         kernel.rules = Box::new(self.rules.clone());
         kernel.links = Box::new(self.links.clone());
-        kernel.sysctls = self.sysctls.make();
         kernel.sockets = Box::new(self.sockets.clone());
         kernel
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_services::Family;
 
-pub use self::runner::{SetConfigError, StartError, WATCH_FAILED, WatchedRunner};
+pub use self::runner::{WATCH_FAILED, WatchedRunner};
 pub use self::watcher::{WatchError, Watcher};
 
 /// What a [`Watcher`] noticed. `K` is the key of a data path.

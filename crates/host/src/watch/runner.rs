@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use kernlink_base::ErrorChain;
 use kernlink_engine::runner::{Notice, RunnerPanicked};
 use kernlink_engine::{DataPath, InvalidConfig, Proxier, Runner, Schedule};
+use kernlink_netlink::Namespace;
 use kernlink_services::Event;
 
 use super::{WatchError, WatchEvent, WatchOptions, Watchable, Watcher};
@@ -30,47 +31,44 @@ impl<K> WatchEvent<K> {
 }
 
 fn failure(error: &WatchError) -> Event {
+    let (what, then) = match error {
+        WatchError::Links(_) => (
+            "changes of links and addresses by other programs are found by full listings only",
+            "; opened again every 5 seconds",
+        ),
+        WatchError::Rules(_) => (
+            "changes of rules by other programs are found by readings at intervals only",
+            "; opened again every 5 seconds",
+        ),
+        _ => ("changes by other programs may be noticed late", ""),
+    };
+    Event::host(WATCH_FAILED, format!("{what}: {}{then}", ErrorChain(error)))
+}
+
+/// The event about a watcher that was not started.
+fn not_started(error: &dyn std::error::Error) -> Event {
     let error = ErrorChain(error);
-    let text = format!(
-        "changes by other programs are found by full listings only: {error}; opened again every 5 seconds"
-    );
-    Event::host(WATCH_FAILED, text)
-}
-
-/// Why a [`WatchedRunner`] cannot be started.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// Changes by other programs cannot be received.
-    #[error("cannot watch the kernel")]
-    Watch(#[from] WatchError),
-    /// The system cannot start a thread.
-    #[error("cannot start the thread of the proxier")]
-    Thread(#[from] io::Error),
-}
-
-/// Why a [`WatchedRunner`] does not use a configuration.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SetConfigError {
-    /// The configuration is invalid.
-    #[error(transparent)]
-    Invalid(#[from] InvalidConfig),
-    /// What it names cannot be watched.
-    #[error("cannot watch the kernel")]
-    Watch(#[from] WatchError),
+    Event::host(
+        WATCH_FAILED,
+        format!("changes by other programs are found by full listings only: {error}"),
+    )
 }
 
 /// A [`Runner`] with its [`Watcher`]: what another program removes or changes is repaired when the kernel reports it. With a `Runner` alone,
 /// it is repaired by the next full listing, which is 30 seconds later by default.
 ///
-/// All functions of the runner are available. Dropping it stops both threads, and leaves the kernel as it is.
+/// All functions of the runner are available. Call [`set_config`](Self::set_config) of this type: that of the runner alone does not change what is watched.
+/// Dropping it stops both threads, and leaves the kernel as it is.
+///
+/// If the kernel cannot be watched, the proxier runs all the same, and an event with the code [`WATCH_FAILED`] reports it.
 pub struct WatchedRunner<M: DataPath> {
-    /// Dropped first: it calls the runner.
-    watcher: Mutex<Watcher>,
+    /// Dropped first: it calls the runner. `None`: it could not be started.
+    watcher: Mutex<Option<Watcher>>,
     runner: Arc<Runner<M>>,
     target: Arc<Mutex<Target<M>>>,
     own_ports: BTreeSet<u32>,
+    /// That of the thread that started the runner.
+    namespace: Namespace,
 }
 
 /// Where events of the watcher go.
@@ -81,7 +79,7 @@ enum Target<M: DataPath> {
 }
 
 fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Neither value is invalid after a panic.
+    // No value is invalid after a panic.
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -95,13 +93,13 @@ where
     /// runner, see [`Runner::start`].
     ///
     /// # Errors
-    /// [`StartError`]. If only nf_tables cannot be watched, that is an event with the code [`WATCH_FAILED`].
+    /// If the system cannot start a thread, or the network namespace cannot be opened.
     pub fn start(
         proxier: Proxier<M>,
         config: &M::Config,
         schedule: Schedule,
         mut notify: impl FnMut(Notice<M>) + Send + 'static,
-    ) -> Result<Self, StartError> {
+    ) -> io::Result<Self> {
         Self::start_with(proxier, config, schedule, move |_, notice| notify(notice))
     }
 
@@ -114,40 +112,70 @@ where
         config: &M::Config,
         schedule: Schedule,
         notify: impl FnMut(&Proxier<M>, Notice<M>) + Send + 'static,
-    ) -> Result<Self, StartError> {
+    ) -> io::Result<Self> {
+        let namespace = Namespace::current().map_err(io::Error::other)?;
         let own_ports = M::Config::own_ports(proxier.kernel_mut());
         let target = Arc::new(Mutex::new(Target::Waiting(Vec::new())));
         // Before the first sync, so that no change is missed.
-        let watcher = watch::<M>(config, &own_ports, &target)?;
+        let (watcher, event) = match watch::<M>(config, &own_ports, &target) {
+            Ok(watcher) => (Some(watcher), None),
+            Err(error) => (None, Some(not_started(&error))),
+        };
         let runner = Arc::new(Runner::start_with(proxier, schedule, notify)?);
         let running = Target::Running(Arc::downgrade(&runner));
         if let Target::Waiting(events) = std::mem::replace(&mut *lock(&target), running) {
             events.into_iter().for_each(|event| event.pass_to(&runner));
         }
+        runner.report(event.into_iter().collect());
         Ok(Self {
             watcher: Mutex::new(watcher),
             runner,
             target,
             own_ports,
+            namespace,
         })
     }
 
-    /// Replaces the configuration, as [`Runner::set_config`], and watches what it names.
+    /// Replaces the configuration, as [`Runner::set_config`], and watches what it names. Can be called in any network namespace.
     ///
     /// # Errors
-    /// [`SetConfigError`]. The former configuration stays.
-    pub fn set_config(&self, config: M::Config) -> Result<(), SetConfigError> {
+    /// [`InvalidConfig`]. The former configuration stays.
+    pub fn set_config(&self, config: M::Config) -> Result<(), InvalidConfig> {
         M::validate(&config)?;
-        let watcher = watch::<M>(&config, &self.own_ports, &self.target)?;
+        // The configuration and what is watched are replaced together.
+        let mut watcher = lock(&self.watcher);
+        let (own_ports, target, watched) = (&self.own_ports, &self.target, config.clone());
+        let event = match self
+            .namespace
+            .run(move || watch::<M>(&watched, own_ports, target))
+        {
+            // Dropping the former one waits for its thread, which waits for nothing.
+            Ok(Ok(started)) => {
+                *watcher = Some(started);
+                None
+            }
+            Ok(Err(error)) => {
+                *watcher = None;
+                Some(not_started(&error))
+            }
+            Err(error) => {
+                *watcher = None;
+                Some(not_started(&error))
+            }
+        };
         self.runner.set_config(config);
-        let former = std::mem::replace(&mut *lock(&self.watcher), watcher);
-        // It waits for its thread.
-        drop(former);
+        self.runner.report(event.into_iter().collect());
         Ok(())
     }
 }
 
 impl<M: DataPath> WatchedRunner<M> {
+    /// Whether a thread has ended although the runner was not stopped: it panicked.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.runner.has_ended() || lock(&self.watcher).as_ref().is_some_and(Watcher::has_ended)
+    }
+
     /// Ends both threads after the sync in progress, and returns the proxier; see [`Runner::stop`].
     ///
     /// # Errors

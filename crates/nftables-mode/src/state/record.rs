@@ -14,7 +14,8 @@ impl State {
     pub(crate) fn record(&mut self, operation: &Operation) {
         match operation {
             Operation::Sysctl(sysctl) => {
-                self.sysctls.record(sysctl);
+                self.sysctls
+                    .observe(sysctl.name.clone(), Some(sysctl.value.clone()));
             }
             Operation::Create(create) => {
                 let family = self.family_mut(create.parameters.family);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::schedule::Intervals;
-use kernlink_host::Conntrack;
 use kernlink_services::Family;
 
 use crate::ports::PortRange;
@@ -23,8 +22,6 @@ pub struct Config {
     /// Keeps node ports, and ports of external and load-balancer IPs that are addresses of this node, so that no other program can bind
     /// them. If one cannot be kept, the frontend is not served. Default: true.
     pub claims_ports: bool,
-    /// Limits and timeouts of connection tracking. Default: kube-proxy's.
-    pub conntrack: Conntrack,
     /// The longest time between two syncs, for the embedder's schedule. Default: 30 seconds.
     pub sync_period: Duration,
     /// The shortest time between two syncs, for the embedder's schedule; 0 is no limit. Default: 1 second.
@@ -39,7 +36,6 @@ impl Config {
             services: kernlink_services::Config::new(node_name),
             port_range: PortRange::default(),
             claims_ports: true,
-            conntrack: Conntrack::default(),
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::from_secs(1),
         }

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use kernlink_host::SysctlError;
 use kernlink_iptables_restore::Error as RulesError;
 
 use crate::proxy::ListenerKey;
@@ -20,9 +19,6 @@ pub enum Error {
     /// An error about tracked flows.
     #[error(transparent)]
     Conntrack(#[from] kernlink_conntrack::Error),
-    /// An error about sysctls.
-    #[error(transparent)]
-    Sysctl(#[from] SysctlError),
     /// A socket could not be opened.
     #[error("cannot {attempt} {key}")]
     Socket {
@@ -99,7 +95,7 @@ impl Error {
             Error::Rules(RulesError::Refused { .. }) | Error::OutcomeMissing => true,
             Error::Rules(error) => error.is_outcome_unknown(),
             // A pass that may have been executed is repeated: it deletes what is still stale.
-            Error::Addresses(_) | Error::Conntrack(_) | Error::Sysctl(_) | Error::Socket { .. } => false,
+            Error::Addresses(_) | Error::Conntrack(_) | Error::Socket { .. } => false,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
-use kernlink_host::{KernelConntrack, KernelSysctls, Sysctls};
+use kernlink_host::KernelConntrack;
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Refused, Restore};
 use tokio::runtime::Handle;
 
@@ -23,8 +23,6 @@ pub struct Kernel {
     pub links: Box<dyn DummyLinks>,
     /// Tracked connections: stale UDP flows are deleted.
     pub conntrack: Box<dyn Conntrack>,
-    /// Sysctls.
-    pub sysctls: Box<dyn Sysctls>,
     /// Listening ports and claims.
     pub sockets: Box<dyn Sockets>,
 }
@@ -49,7 +47,6 @@ impl Kernel {
             rules: Box::new(kernlink_iptables_restore::Client::new()),
             links: Box::new(kernlink_dummylink::Client::open().map_err(io::Error::other)?),
             conntrack: Box::new(KernelConntrack::open().map_err(io::Error::other)?),
-            sysctls: Box::new(KernelSysctls::open().map_err(io::Error::other)?),
             sockets: Box::new(proxy),
         })
     }
@@ -62,7 +59,6 @@ impl Kernel {
             rules: Box::new(kernlink_iptables_restore::Fake::new()),
             links: Box::new(kernlink_dummylink::Fake::new()),
             conntrack: Box::new(kernlink_conntrack::Fake::new()),
-            sysctls: Box::new(kernlink_host::FakeSysctls::default()),
             sockets: Box::new(super::sockets::FakeSockets::default()),
         }
     }
@@ -98,10 +94,6 @@ impl Kernel {
 
     fn execute_alone(&mut self, operation: &Operation) -> Result<(), Error> {
         match operation {
-            Operation::Sysctl(sysctl) => {
-                let outcome = self.sysctls.execute(std::slice::from_ref(sysctl)).pop();
-                outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into))
-            }
             Operation::Listen { key, serving, .. } => self
                 .sockets
                 .listen(*key, serving)

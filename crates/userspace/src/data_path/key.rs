@@ -14,8 +14,6 @@ use crate::proxy::{ListenerKey, Transport};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Key {
-    /// A sysctl, by name.
-    Sysctl(Box<str>),
     /// A listening port.
     Listener(ListenerKey),
     /// A port that is kept free of other programs.
@@ -79,7 +77,6 @@ impl Part {
 impl Key {
     pub(super) fn class(&self) -> Class {
         let (kind, family, is_shared) = match self {
-            Key::Sysctl(_) => ("sysctl", None, false),
             Key::Listener(key) => ("listener", Some(Family::of(key.address.ip())), false),
             Key::Claim(key) => ("claim", Some(Family::of(key.address.ip())), false),
             Key::Chains(family, _) => ("chains", Some(*family), true),
@@ -97,7 +94,6 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Key::Sysctl(name) => write!(f, "sysctl {name}"),
             Key::Listener(key) => write!(f, "listener {key}"),
             Key::Claim(key) => write!(f, "claim {key}"),
             Key::Chains(family, table) => write!(f, "{family} chains in table {table}"),

@@ -88,11 +88,11 @@ impl DataPath for State {
 
     fn is_observed(&self, key: &Key) -> bool {
         match key {
-            Key::Sysctl(_) | Key::Flows(_) => true,
             Key::Listener(key) => self.listeners.is_observed(key),
             Key::Claim(key) => self.claims.is_observed(key),
             Key::Chains(family, _) => self.chains[family.index()].is_readable,
             Key::Rules(key) => self.chains[key.family.index()].is_readable,
+            Key::Flows(_) => true,
         }
     }
 
@@ -170,7 +170,6 @@ impl DataPath for State {
 
     fn set_dirty(&mut self, key: &Key) {
         match key {
-            Key::Sysctl(name) => self.sysctls.set_dirty(name),
             Key::Listener(key) => {
                 if self.busy.remove(key) {
                     self.move_port(*key);
@@ -187,7 +186,6 @@ impl DataPath for State {
 
     fn is_dirty(&self, key: &Key) -> bool {
         match key {
-            Key::Sysctl(name) => self.sysctls.is_dirty(name),
             Key::Listener(key) => self.listeners.is_dirty(key),
             Key::Claim(key) => self.claims.is_dirty(key),
             Key::Chains(family, table) => self.dirty_chains.contains(&(*family, *table)),
@@ -258,7 +256,6 @@ impl DataPath for State {
 
     fn record(&mut self, operation: &Operation) {
         match operation {
-            Operation::Sysctl(sysctl) => self.sysctls.record(sysctl),
             Operation::Listen { key, portal, serving } => {
                 let value = Listening {
                     portal: portal.clone(),
@@ -285,7 +282,6 @@ impl DataPath for State {
     }
 
     fn clear_dirty(&mut self) {
-        self.sysctls.clear_dirty();
         self.listeners.clear_dirty();
         self.claims.clear_dirty();
         self.rules.iter_mut().for_each(Table::clear_dirty);

@@ -1,4 +1,4 @@
-//! Reads the kernel: portal chains, sysctls, and the addresses of the node.
+//! Reads the kernel: portal chains, and the addresses of the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     // No other program changes the sockets of this process.
     state.listeners.set_all_dirty();
     state.claims.set_all_dirty();
-    let mut events = state
-        .sysctls
-        .observe_all(&state.config.conntrack, &mut *kernel.sysctls);
+    let mut events = Vec::new();
     for family in Family::ALL {
         if !state.managed.contains(&family) && !has_leftovers(state, kernel, family) {
             continue;
@@ -82,15 +80,9 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         .filter_map(|key| match key {
             Key::Chains(family, _) => Some(*family),
             Key::Rules(key) => Some(key.family),
-            Key::Sysctl(_) | Key::Listener(_) | Key::Claim(_) | Key::Flows(_) => None,
+            Key::Listener(_) | Key::Claim(_) | Key::Flows(_) => None,
         })
         .collect();
-    for key in keys {
-        if let Key::Sysctl(name) = key {
-            // The next listing reports what cannot be read.
-            state.sysctls.observe(name, &mut *kernel.sysctls);
-        }
-    }
     for family in families {
         match read(&mut *kernel.rules, family) {
             Ok(tables) => state.observe_tables(family, &tables),

@@ -1,8 +1,8 @@
-//! `Operation`: one change of sockets, rules or sysctls.
+//! `Operation`: one change of sockets or rules.
 
 use std::fmt;
 
-use kernlink_host::{DeleteFlows, Sysctl};
+use kernlink_host::DeleteFlows;
 use kernlink_iptables_restore::{Operation as RulesOperation, Restore};
 use kernlink_services::Family;
 
@@ -11,12 +11,10 @@ use super::key::Key;
 use super::state::PresentRules;
 use crate::proxy::{ListenerKey, Serving};
 
-/// A change of sockets, rules or sysctls.
+/// A change of sockets or rules.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Writes a sysctl.
-    Sysctl(Sysctl),
     /// Opens a listening port, or changes what an open one serves.
     Listen {
         /// The protocol, address and port.
@@ -66,12 +64,6 @@ impl From<Write> for Operation {
     }
 }
 
-impl From<Sysctl> for Operation {
-    fn from(sysctl: Sysctl) -> Self {
-        Operation::Sysctl(sysctl)
-    }
-}
-
 impl From<DeleteFlows> for Operation {
     fn from(pass: DeleteFlows) -> Self {
         Operation::DeleteFlows(pass)
@@ -82,7 +74,6 @@ impl fmt::Display for Operation {
     /// The equivalent command for rules, a description for sockets. A restore is followed by its standard input.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::Sysctl(sysctl) => write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),
             Operation::Listen { key, portal, serving } => {
                 write!(f, "listen {key} for {portal}, endpoints")?;
                 if serving.backends.is_empty() {

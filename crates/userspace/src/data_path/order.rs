@@ -6,8 +6,6 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Sysctls.
-    Sysctls,
     /// Listening ports are opened and their endpoints changed: before rules lead to them.
     Listeners,
     /// Ports are claimed: before rules lead traffic of them away.
@@ -30,7 +28,6 @@ pub enum Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Phase::Sysctls => "sysctls",
             Phase::Listeners => "listening ports",
             Phase::Claims => "claims",
             Phase::Chains => "chains",

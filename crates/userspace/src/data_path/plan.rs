@@ -24,7 +24,6 @@ type Builder<'a> = BuilderOf<'a, State>;
 pub(super) fn plan(state: &mut State, builder: &mut Builder<'_>) {
     state.find_stale_flows();
     let state = &*state;
-    plan_sysctls(state, builder);
     plan_listeners(state, builder);
     plan_claims(state, builder);
     let mut written: [Written; 2] = Default::default();
@@ -39,13 +38,6 @@ pub(super) fn plan(state: &mut State, builder: &mut Builder<'_>) {
         plan_flows(state, family, &written[family.index()], builder);
     }
     plan_closing(state, builder, &written);
-}
-
-fn plan_sysctls(state: &State, builder: &mut Builder<'_>) {
-    for sysctl in state.sysctls.differences() {
-        let key = Key::Sysctl(sysctl.name.clone());
-        builder.push(Phase::Sysctls, key, Subject::Node, sysctl, Needs::none());
-    }
 }
 
 fn plan_listeners(state: &State, builder: &mut Builder<'_>) {

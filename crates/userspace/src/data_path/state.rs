@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use kernlink_engine::Backoff;
 use kernlink_engine::table::Table;
-use kernlink_host::ConntrackSysctls;
 use kernlink_host::flows::TrackedFlows;
 use kernlink_iptables_restore::Table as RulesTable;
 use kernlink_services::{Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
@@ -78,7 +77,6 @@ pub struct State {
     pub(super) is_searched: [bool; 2],
     pub(super) interfaces: Vec<InterfaceAddress>,
     pub(super) node: NodeFacts,
-    pub(super) sysctls: ConntrackSysctls,
     pub(super) listeners: Table<ListenerKey, Listening>,
     pub(super) claims: Table<ListenerKey, ()>,
     /// By family.
@@ -131,7 +129,6 @@ impl State {
             is_searched: [false; 2],
             interfaces: Vec::new(),
             node: NodeFacts::default(),
-            sysctls: ConntrackSysctls::default(),
             listeners: Table::default(),
             claims: Table::default(),
             rules: std::array::from_fn(|_| Table::default()),

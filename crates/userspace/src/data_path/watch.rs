@@ -59,7 +59,7 @@ pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
     let is_of = |key: &Key, family: Family| match key {
         Key::Chains(of, _) => *of == family,
         Key::Rules(key) => key.family == family,
-        Key::Sysctl(_) | Key::Listener(_) | Key::Claim(_) | Key::Flows(_) => false,
+        Key::Listener(_) | Key::Claim(_) | Key::Flows(_) => false,
     };
     for family in Family::ALL {
         if !keys.iter().any(|key| is_of(key, family)) {

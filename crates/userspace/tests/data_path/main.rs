@@ -14,4 +14,3 @@ mod replacements;
 mod restart;
 mod rules;
 mod support;
-mod sysctls;
