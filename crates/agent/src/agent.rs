@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use kernlink_base::{Backoff, ErrorChain};
 use kernlink_proxier::retire::Retire;
 use kernlink_proxier::runner::Notice;
-use kernlink_proxier::watch::{WatchOptions, Watcher};
+use kernlink_proxier::watch::{WatchOptions, Watchable, Watcher};
 use kernlink_proxier::{Proxier, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 use nix::sys::prctl;
@@ -326,9 +326,10 @@ impl Agent {
         }
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener::<M>();
+        // Until the runner is there: events of the watcher wait for it.
+        let mut state = state::lock(&self.state);
         // Before the first sync, so that no change is missed.
         self.watcher = kernel_events::watch::<M>(M::of_settings(&settings), &watched, &self.state);
-        let mut state = state::lock(&self.state);
         state.is_partial = is_partial;
         state.awaited = None;
         match Runner::start_with(proxier, schedule, listener) {
@@ -408,7 +409,8 @@ impl Agent {
         }
         state.proxy = opened.stats;
         drop(state);
-        let watched = M::watch_options(M::of_settings(settings), &opened.kernel);
+        let options = M::of_settings(settings).watch_options();
+        let watched = options.with_own_ports(M::Config::own_ports(&opened.kernel));
         let mut proxier = Proxier::new(M::of_settings(settings), opened.kernel).map_err(|error| {
             print::error(&error);
             Exit::Usage

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::Runner;
-use kernlink_proxier::watch::{WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::watch::{WatchOptions, Watcher};
 
 use crate::modes::Served;
 use crate::state::{self, State};
@@ -18,21 +18,13 @@ pub(crate) fn watch<M: Served>(
 ) -> Option<Watcher> {
     let state = Arc::clone(state);
     let watcher = Watcher::start(config, options, move |event| {
-        if let WatchEvent::Failed(error) = &event {
-            tracing::warn!("{}; tried again", ErrorChain(error));
-        }
         let state = state::lock(&state);
-        // The first sync reads everything.
+        // Before it: the first sync reads everything.
         let runner = state.runner.as_ref().map(|runner| runner.as_any());
         let Some(runner) = runner.and_then(|runner| runner.downcast_ref::<Runner<M>>()) else {
             return;
         };
-        match event {
-            WatchEvent::Recheck(keys) => runner.recheck(keys),
-            WatchEvent::Addresses => runner.recheck_addresses(),
-            WatchEvent::Resync => runner.resync(),
-            _ => {}
-        }
+        event.pass_to(runner);
     });
     match watcher {
         Ok(watcher) => Some(watcher),

@@ -24,7 +24,7 @@ use crate::status::{Recorder, Status};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<M: DataPath> {
-    /// New events about objects that a source delivered. Other events are in [`Synced::events`](crate::Synced::events); [`Notice::events`] has both.
+    /// New events about objects that a source delivered, or those of [`Runner::report`]. Other events are in [`Synced::events`](crate::Synced::events); [`Notice::events`] has both.
     Events(Vec<Event>),
     /// A sync ended. Its report may contain failures, which are retried. If it [is partial](crate::Synced::is_partial), another one follows at once,
     /// regardless of the intervals of the schedule.
@@ -57,6 +57,7 @@ enum Command<M: DataPath> {
     KernelChanges,
     Read(Read<M>),
     Subscribe(Subscriber),
+    Report(Vec<Event>),
     Stop,
 }
 
@@ -294,6 +295,12 @@ impl<M: DataPath> Runner<M> {
         self.send(Command::Read(Box::new(read)));
     }
 
+    /// Passes events of the embedding program to `notify` and to the [status](Self::status), as those of the proxier: after a sync in progress.
+    pub fn report(&self, events: Vec<Event>) {
+        // They do not separate the changes before from those after.
+        self.send_now(Command::Report(events));
+    }
+
     /// The present status. Does not wait for a sync in progress.
     #[must_use]
     pub fn status(&self) -> Status<M::Totals> {
@@ -513,6 +520,7 @@ fn handle<M: DataPath>(
             proxier.add_subscriber(subscriber);
             return;
         }
+        Command::Report(events) => return report(events, proxier, recorder, notify),
         Command::KernelChanges | Command::Stop => return,
     };
     if proxier.take_urgent() {
@@ -520,6 +528,15 @@ fn handle<M: DataPath>(
     } else {
         schedule.on_change(now);
     }
+    report(events, proxier, recorder, notify);
+}
+
+fn report<M: DataPath>(
+    events: Vec<Event>,
+    proxier: &Proxier<M>,
+    recorder: &Shared<M>,
+    notify: &mut impl FnMut(&Proxier<M>, Notice<M>),
+) {
     if !events.is_empty() {
         recorder.lock().on_events(&events, SystemTime::now());
         notify(proxier, Notice::Events(events));

@@ -11,10 +11,11 @@
 //! removes the jumps, so it is noticed, and everything is then read.
 
 use kernlink_host::watch::{Changed, Watchable, Watched};
-use kernlink_netfilter::watched_tables;
+use kernlink_netfilter::{detect_watch_options, watched_tables};
 
 use super::chains::{FixedChain, jumps};
 use super::config::Config;
+use super::kernel::Kernel;
 use super::key::Key;
 pub use kernlink_host::watch::{RulesSource, WatchError, WatchOptions, Watcher};
 
@@ -23,6 +24,7 @@ pub type WatchEvent = kernlink_host::watch::WatchEvent<Key>;
 
 impl Watchable for Config {
     type Key = Key;
+    type Kernel = Kernel;
 
     fn watched(&self) -> Result<Watched<Key>, WatchError> {
         let fixed = FixedChain::ALL.iter().copied().filter(|chain| !chain.is_shared());
@@ -35,5 +37,10 @@ impl Watchable for Config {
             _ => None,
         };
         Ok(Watched::new(None, watched_tables(fixed.chain(built_in)), key))
+    }
+
+    /// As the iptables tools of this host write rules.
+    fn watch_options(&self) -> WatchOptions {
+        detect_watch_options(self.services.families.iter().copied())
     }
 }

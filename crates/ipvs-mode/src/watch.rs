@@ -8,9 +8,10 @@
 //! | virtual servers, real servers, sets, entries, sysctls | the kernel sends no events: only a full listing finds a change |
 
 use kernlink_host::watch::{Changed, Watchable, Watched};
-use kernlink_netfilter::watched_tables;
+use kernlink_netfilter::{detect_watch_options, watched_tables};
 
 use super::config::Config;
+use super::kernel::Kernel;
 use super::key::Key;
 use super::rules;
 pub use kernlink_host::watch::{RulesSource, WatchError, WatchOptions, Watcher};
@@ -20,6 +21,7 @@ pub type WatchEvent = kernlink_host::watch::WatchEvent<Key>;
 
 impl Watchable for Config {
     type Key = Key;
+    type Kernel = Kernel;
 
     /// The owned chains, and the built-in ones with jumps to them.
     ///
@@ -45,5 +47,10 @@ impl Watchable for Config {
             watched_tables(owned.chain(built_in)),
             key,
         ))
+    }
+
+    /// As the iptables tools of this host write rules.
+    fn watch_options(&self) -> WatchOptions {
+        detect_watch_options(self.services.families.iter().copied())
     }
 }

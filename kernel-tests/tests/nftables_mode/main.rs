@@ -22,3 +22,4 @@ mod sctp;
 mod support;
 mod udp;
 mod watch;
+mod watched_runner;

@@ -15,10 +15,11 @@ use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_nftables::{Client, Nftables, TableKey};
-use kernlink_proxier::nftables_mode::watch::{RulesSource, WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::nftables_mode::watch::{WatchEvent, Watcher};
 use kernlink_proxier::nftables_mode::{Config, Kernel, NftablesMode, Proxier};
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::schedule::{Intervals, Schedule};
+use kernlink_proxier::watch::Watchable;
 use kernlink_proxier::{Found, KernelObject, Runner};
 use kernlink_services::{Family, FrontendKey, NodePortAddresses, SourceId};
 
@@ -42,12 +43,10 @@ impl Running {
     fn start(config: &Config, manifests: &str) -> Self {
         let mut kernel = Kernel::open().unwrap();
         kernel.owns_tables = false;
-        let port = kernel.tables.port();
-        assert!(port.is_some());
+        let options = config.watch_options().with_own_ports(Config::own_ports(&kernel));
+        assert_eq!(options.own_ports.len(), 1);
         let mut proxier = Proxier::new(config, kernel).unwrap();
         replace_objects(&mut proxier, manifests);
-        let options =
-            WatchOptions::new(Family::ALL.map(|family| (family, RulesSource::Events))).with_own_ports(port);
         let (sender, events) = mpsc::channel();
         let watcher = Watcher::start(config, &options, move |event| _ = sender.send(event)).unwrap();
         let intervals = Intervals {

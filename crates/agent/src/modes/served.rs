@@ -9,9 +9,8 @@ use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting};
 use kernlink_proxier::iptables_mode::{self, IptablesMode};
 use kernlink_proxier::ipvs_mode::{self, IpvsMode};
 use kernlink_proxier::metrics::Collect;
-use kernlink_proxier::netfilter::detect_watch_options;
 use kernlink_proxier::nftables_mode::{self, NftablesMode};
-use kernlink_proxier::watch::{RulesSource, WatchOptions, Watchable};
+use kernlink_proxier::watch::Watchable;
 use kernlink_proxier::{DataPath, Intervals};
 use kernlink_services::{FrontendKey, ServicePortId, Services};
 use kernlink_userspace::limits::raise_descriptor_limit;
@@ -24,7 +23,12 @@ use super::objects::{self, Find};
 use super::settings::{IptablesConfig, NftablesConfig, UserspaceConfig};
 
 /// A data path that the agent can run.
-pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Totals: Collect> {
+pub trait Served:
+    DataPath<
+        Config: Watchable<Key = <Self as DataPath>::Key, Kernel = <Self as DataPath>::Kernel>,
+        Totals: Collect,
+    >
+{
     /// The mode.
     const MODE: Mode;
     /// The kernel modules that its rules and objects use, if they are not built in.
@@ -58,11 +62,6 @@ pub trait Served: DataPath<Config: Watchable<Key = <Self as DataPath>::Key>, Tot
     /// # Errors
     /// The first API that cannot be opened.
     fn open(settings: &Self::Settings) -> Result<Opened<Self>, OpenError>;
-
-    /// How changes of kernel objects by other programs are noticed. Default: as the iptables tools of this host write rules.
-    fn watch_options(config: &Self::Config, _kernel: &Self::Kernel) -> WatchOptions {
-        detect_watch_options(Self::services_config(config).families.iter().copied())
-    }
 
     /// The in-memory fakes of the kernel APIs, without objects.
     #[cfg(test)]
@@ -312,13 +311,6 @@ impl Served for NftablesMode {
     fn open(_settings: &NftablesConfig) -> Result<Opened<Self>, OpenError> {
         let kernel = nftables_mode::Kernel::open();
         kernel.map(Opened::of).map_err(OpenError::of)
-    }
-
-    /// The iptables tools are not needed.
-    fn watch_options(config: &nftables_mode::Config, kernel: &nftables_mode::Kernel) -> WatchOptions {
-        let families = config.services.families.iter();
-        WatchOptions::new(families.map(|family| (*family, RulesSource::Events)))
-            .with_own_ports(kernel.tables.port())
     }
 
     fn find_objects(&self, frontend: &FrontendKey, _port: ServicePortId) -> Find {

@@ -4,6 +4,7 @@
 mod changes;
 mod notification;
 mod pace;
+mod runner;
 mod watcher;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use std::time::Duration;
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_services::Family;
 
+pub use self::runner::{WATCH_FAILED, WatchedRunner};
 pub use self::watcher::{WatchError, Watcher};
 
 /// What a [`Watcher`] noticed. `K` is the key of a data path.
@@ -48,12 +50,22 @@ impl<K> WatchEvent<K> {
 pub trait Watchable {
     /// The key of the data path.
     type Key: 'static;
+    /// The kernel APIs of the data path.
+    type Kernel;
 
     /// What is to be watched.
     ///
     /// # Errors
     /// If the configuration is invalid.
     fn watched(&self) -> Result<Watched<Self::Key>, WatchError>;
+
+    /// How changes are noticed, on this host. The [own ports](WatchOptions::own_ports) are those of [`own_ports`](Self::own_ports).
+    fn watch_options(&self) -> WatchOptions;
+
+    /// The port IDs of the netlink sockets by which the data path changes nf_tables, if changes by them are not to be noticed. Default: none.
+    fn own_ports(_kernel: &Self::Kernel) -> BTreeSet<u32> {
+        BTreeSet::new()
+    }
 }
 
 /// The objects of a data path that are watched.

@@ -494,7 +494,11 @@ pub(super) fn table_contents<N: Nftables + ?Sized>(
             listed => listed.map(Some),
         }
     });
-    contents.map(Some)
+    match contents {
+        // The table was deleted meanwhile.
+        Err(error) if error.is_not_found() && nftables.table(key)?.is_none() => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// What a table has. `list`: the elements of a set; `None` leaves the set out.

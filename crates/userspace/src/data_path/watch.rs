@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use kernlink_host::watch::{Changed, WatchError, Watchable, Watched};
+use kernlink_host::watch::{Changed, WatchError, WatchOptions, Watchable, Watched};
 use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Table};
-use kernlink_netfilter::watched_tables;
+use kernlink_netfilter::{detect_watch_options, watched_tables};
 use kernlink_services::Family;
 
 use super::chains::PortalChain;
@@ -28,6 +28,7 @@ use super::state::State;
 
 impl Watchable for Config {
     type Key = Key;
+    type Kernel = Kernel;
 
     fn watched(&self) -> Result<Watched<Key>, WatchError> {
         let mut built_in: Vec<(Table, Box<str>)> = PortalChain::ALL
@@ -43,6 +44,11 @@ impl Watchable for Config {
             _ => None,
         };
         Ok(Watched::new(None, watched_tables(built_in), key))
+    }
+
+    /// As the iptables tools of this host write rules.
+    fn watch_options(&self) -> WatchOptions {
+        detect_watch_options(self.services.families.iter().copied())
     }
 }
 
