@@ -405,7 +405,7 @@ fn chains_of_the_serving_mode_stay_with_the_rules_that_virtual_ips_and_hairpins_
         let of_family = all.filter(|interim| interim.family == Family::Ipv4);
         let rules = of_family.flat_map(|interim| {
             assert_eq!((interim.table, interim.chain), ("nat", "KUBE-POSTROUTING"));
-            interim.rules
+            interim.rules.unwrap()
         });
         rules.collect()
     };
