@@ -16,7 +16,7 @@ use kernlink_benches::agent::{Agent, Start, main_of_child};
 use kernlink_benches::cluster::{Cluster, ENDPOINTS};
 use kernlink_benches::control_group::ControlGroup;
 use kernlink_benches::runs::in_new_namespace;
-use kernlink_benches::{Result, figure};
+use kernlink_benches::{Result, exit_code, figure};
 use kernlink_kernel_tests::mounts::select_iptables_variant;
 use kernlink_kernel_tests::tools;
 
@@ -44,13 +44,7 @@ fn main() -> ExitCode {
     if let Some(code) = main_of_child() {
         return code;
     }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 fn run() -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kernlink_benches::agent::{Agent, Memory, Start, main_of_child};
 use kernlink_benches::cluster::{Cluster, ENDPOINTS};
 use kernlink_benches::runs::in_new_namespace;
-use kernlink_benches::{Result, figure};
+use kernlink_benches::{Result, exit_code, figure};
 
 /// As in the program `kernlink-agent`.
 #[cfg(target_env = "gnu")]
@@ -26,13 +26,7 @@ fn main() -> ExitCode {
     if let Some(code) = main_of_child() {
         return code;
     }
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 /// The memory of the agent, with the Services of a cluster and, as a floor, with those of the system alone.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use kernlink_agent::cluster::{Access, Cluster, Options, Traffic, Update};
-use kernlink_benches::Result;
+use kernlink_benches::{Result, exit_code};
 use kernlink_services::{Change, Kind, ObjectChange};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -46,13 +46,7 @@ impl Synced {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 fn run() -> Result<()> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use kernlink_benches::cluster::{self, Cluster, ENDPOINTS, Place, change};
 use kernlink_benches::recorded::{Entry, Record};
 use kernlink_benches::runs::{fastest, in_new_namespace, median, ratio};
-use kernlink_benches::{Result, figure};
+use kernlink_benches::{Result, exit_code, figure};
 use kernlink_ipvs::Ipvs;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_proxier::ipvs_mode::{Proxier, Synced};
@@ -38,13 +38,7 @@ const CHANGED: usize = 100;
 const PARTS: [&str; 4] = ["cold", "first_service", "full_pass", "one_change"];
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 fn run() -> Result<()> {

@@ -185,7 +185,8 @@ fn add_problem(retired: &mut Retired, error: &Error) {
 }
 
 /// Whether iptables mode may have a chain with this name.
-pub(super) fn has_chain(name: &Name<'_>) -> bool {
+#[must_use]
+pub fn has_chain(name: &Name<'_>) -> bool {
     let is_fixed = |chain: &FixedChain| chain.table().as_str() == name.table && chain.text() == name.name;
     let is_of_port = || {
         ChainKind::ALL

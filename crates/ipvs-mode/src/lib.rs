@@ -34,7 +34,7 @@ pub mod sets;
 mod state;
 pub mod sysctls;
 pub mod totals;
-mod virtual_servers;
+pub mod virtual_servers;
 pub mod watch;
 
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.

@@ -6,6 +6,7 @@
 //!
 //! If no mode serves the node, everything is removed at once. Sysctls keep their values.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use kernlink_engine::retire::{Interim, Kept, Name, Retire, Retired, Round};
 use kernlink_engine::unreadable::is_unreadable;
 use kernlink_host::{KernelSysctls, Sysctls};
 use kernlink_iptables_restore::Table;
+use kernlink_ipvs::VirtualServerKey;
 use kernlink_netfilter::interim;
 use kernlink_services::{Changes, Family, Services};
 
@@ -113,22 +115,26 @@ impl Retiring {
         Ok(true)
     }
 
-    /// Whether a virtual server exists that is owned.
-    fn has_owned_servers(&mut self) -> Result<bool, Error> {
+    /// The virtual servers that are owned. IPVS is not loaded for it.
+    ///
+    /// # Errors
+    /// What cannot be read, so that it is not known which ones are owned.
+    pub fn owned_servers(&mut self) -> Result<BTreeSet<VirtualServerKey>, Error> {
+        let none = BTreeSet::new();
         if self.left.is_none() && self.kernel.is_none() {
             // Without IPVS there is no virtual server, and to open it would load it.
             let is_loaded = KernelSysctls::open()?.read("net.ipv4.vs.conntrack")?.is_some();
             if !is_loaded {
-                return Ok(false);
+                return Ok(none);
             }
             self.kernel = Some(Kernel::open()?);
         }
         let left = self.left.as_mut().map(|left| &mut left.kernel);
         let Some(kernel) = left.or(self.kernel.as_mut()) else {
-            return Ok(false);
+            return Ok(none);
         };
         if kernel.ipvs.list_virtual_servers()?.is_empty() {
-            return Ok(false);
+            return Ok(none);
         }
         let mut state = State::new(&self.config);
         state.retire_at_once();
@@ -136,7 +142,13 @@ impl Retiring {
         match state.readings.error.take() {
             // It is not known which ones are owned.
             Some(error) if !Family::ALL.iter().all(|family| state.is_ownership_known(*family)) => Err(error),
-            _ => Ok(state.servers.iter_observed().any(|(_, server)| server.is_owned)),
+            _ => {
+                let found = state.servers.iter_observed();
+                Ok(found
+                    .filter(|(_, server)| server.is_owned)
+                    .map(|(key, _)| *key)
+                    .collect())
+            }
         }
     }
 
@@ -226,8 +238,9 @@ impl Retire for Retiring {
     }
 
     fn is_serving(&mut self) -> Result<bool, String> {
-        self.has_owned_servers()
-            .map_err(|error| ErrorChain(&error).to_string())
+        let owned = self.owned_servers();
+        let serves = owned.map(|owned| !owned.is_empty());
+        serves.map_err(|error| ErrorChain(&error).to_string())
     }
 
     fn compile(&mut self, services: &Services, changes: &Changes) {

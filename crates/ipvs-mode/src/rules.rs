@@ -106,7 +106,8 @@ pub fn jumps() -> Vec<Jump> {
 }
 
 /// Whether IPVS mode may have a chain with this name.
-pub(super) fn has_chain(name: &Name<'_>) -> bool {
+#[must_use]
+pub fn has_chain(name: &Name<'_>) -> bool {
     let mut chains = CHAINS.iter().filter(|(of, _)| of.as_str() == name.table);
     chains.any(|(_, names)| names.contains(&name.name))
 }

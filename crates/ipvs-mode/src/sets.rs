@@ -10,6 +10,7 @@ use kernlink_ipset::{Entry, Network, ProtocolPort, Set, SetName, SetType};
 use kernlink_ipvs::{Protocol as IpvsProtocol, VirtualServerKey};
 use kernlink_services::{Family, Frontend, FrontendKind, Protocol, ServicePort, TrafficPolicy};
 
+use super::drain;
 use super::forwarding::Forwarding;
 
 /// One of the sets, in either family.
@@ -274,6 +275,12 @@ pub(super) fn of_virtual_server(key: &VirtualServerKey) -> Option<Entry> {
         _ => return None,
     };
     Some(Entry::ip_port(address, ProtocolPort::new(protocol, port)))
+}
+
+/// Whether a set is one of IPVS mode: of kube-proxy, the ledger, or the one of deadlines.
+#[must_use]
+pub fn is_owned(name: &SetName) -> bool {
+    SetId::of_name(name).is_some() || drain::family_of_set(name).is_some()
 }
 
 /// The entries that exist only as long as a frontend is served.

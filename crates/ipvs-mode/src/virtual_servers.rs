@@ -21,17 +21,15 @@ pub(super) fn key(frontend: &Frontend) -> VirtualServerKey {
 }
 
 /// The key of the virtual server of the frontend with this key.
-pub(super) fn key_of(frontend: &FrontendKey) -> VirtualServerKey {
-    let protocol = match frontend.protocol {
-        Protocol::Tcp => IpvsProtocol::Tcp,
-        Protocol::Udp => IpvsProtocol::Udp,
-        Protocol::Sctp => IpvsProtocol::Sctp,
-    };
-    VirtualServerKey::new(frontend.address, frontend.port, protocol)
+#[must_use]
+pub fn key_of(frontend: &FrontendKey) -> VirtualServerKey {
+    let protocol = kernlink_base::Protocol::from(frontend.protocol);
+    VirtualServerKey::new(frontend.address, frontend.port, protocol.into())
 }
 
 /// The frontend of a virtual server. `None` if it has no address, or a protocol that no Service has.
-pub(super) fn frontend_of(key: &VirtualServerKey) -> Option<FrontendKey> {
+#[must_use]
+pub fn frontend_of(key: &VirtualServerKey) -> Option<FrontendKey> {
     let protocol = match key.protocol()? {
         IpvsProtocol::Tcp => Protocol::Tcp,
         IpvsProtocol::Udp => Protocol::Udp,

@@ -16,7 +16,7 @@ use crate::object::Object;
 use crate::operation::Operation;
 use crate::reason::Reason;
 use crate::rule::Rule;
-use crate::ruleset::Ruleset;
+use crate::ruleset::{Ruleset, TableContents};
 use crate::set::{Set, SetKey};
 use crate::table::{Table, TableKey};
 use crate::table_family::TableFamily;
@@ -187,6 +187,15 @@ pub trait Nftables: Send {
     fn set(&mut self, key: &SetKey) -> Result<Option<Set>, Error> {
         let sets = self.sets(&key.table)?;
         Ok(sets.into_iter().find(|set| set.key == *key))
+    }
+
+    /// A table with all that it has (`nft list table`). `None`: there is no such table. Each of its listings is of one time, but not of the same as
+    /// the others: for that see [`ruleset`](Self::ruleset).
+    ///
+    /// # Errors
+    /// What a listing returns, such as [`Error::Interrupted`].
+    fn table_contents(&mut self, key: &TableKey) -> Result<Option<TableContents>, Error> {
+        listing::table_contents(self, key)
     }
 
     /// The whole ruleset as it was at one time (`nft list ruleset`).

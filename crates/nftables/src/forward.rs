@@ -8,7 +8,7 @@ use crate::flowtable::Flowtable;
 use crate::object::Object;
 use crate::operation::Operation;
 use crate::rule::Rule;
-use crate::ruleset::Ruleset;
+use crate::ruleset::{Ruleset, TableContents};
 use crate::set::{Set, SetKey};
 use crate::table::{Table, TableKey};
 use crate::table_family::TableFamily;
@@ -102,6 +102,10 @@ macro_rules! forward {
 
             fn set(&mut self, key: &SetKey) -> Result<Option<Set>, Error> {
                 (**self).set(key)
+            }
+
+            fn table_contents(&mut self, key: &TableKey) -> Result<Option<TableContents>, Error> {
+                (**self).table_contents(key)
             }
 
             fn ruleset(&mut self) -> Result<Ruleset, Error> {

@@ -12,6 +12,7 @@ use hyper::header::HOST;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use kernlink_base::ErrorChain;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
@@ -27,6 +28,15 @@ const MAX_ANSWER: usize = 256 << 20;
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) struct Failed(pub(super) String);
+
+/// Reads the body of an answer.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failed> {
+    serde_json::from_slice(body).map_err(|error| {
+        Failed(format!(
+            "the answer of the agent is not valid: {error}; is it of another version?"
+        ))
+    })
+}
 
 /// The socket of the agent.
 pub(super) struct Client {

@@ -88,22 +88,15 @@ pub(crate) enum Verb {
 pub(crate) struct Preflight {
     #[command(flatten)]
     flags: Flags,
-    /// table, for people, which may change; or json, for programs, which is documented
-    #[arg(
-        long,
-        short,
-        value_name = "FORM",
-        default_value = "table",
-        hide_possible_values = true
-    )]
-    output: Output,
+    #[command(flatten)]
+    form: Form,
 }
 
 impl From<Preflight> for Flags {
     fn from(preflight: Preflight) -> Self {
         Self {
             action: Action::Preflight,
-            output: preflight.output,
+            output: preflight.form.output,
             ..preflight.flags
         }
     }
@@ -169,9 +162,21 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
+    #[command(flatten)]
+    socket: Socket,
+    #[command(flatten)]
+    form: Form,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Socket {
     /// The Unix socket of the agent; default: that of this network namespace in /run/kernlink
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[arg(long = "socket", value_name = "PATH", id = "socket")]
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Form {
     /// table, for people, which may change; or json, for programs, which is documented
     #[arg(
         long,
@@ -330,6 +335,12 @@ impl Command {
     }
 }
 
+impl Socket {
+    fn client(&self) -> Result<Client, Failed> {
+        Client::new(self.path.clone())
+    }
+}
+
 impl Common {
     /// Asks the agent, and prints the answer.
     fn ask<T: DeserializeOwned + Serialize>(
@@ -347,15 +358,11 @@ impl Common {
         path: &str,
         show: impl FnOnce(&T) -> (String, u8),
     ) -> ExitCode {
-        let answer = Client::new(self.socket.clone()).and_then(|client| client.send(method, path));
+        let answer = self.socket.client().and_then(|client| client.send(method, path));
         let shown = answer.and_then(|body| {
-            let document: T = serde_json::from_slice(&body).map_err(|error| {
-                Failed(format!(
-                    "the answer of the agent is not valid: {error}; is it of another version?"
-                ))
-            })?;
+            let document: T = client::parse(&body)?;
             let (page, status) = show(&document);
-            Ok(match self.output {
+            Ok(match self.form.output {
                 Output::Table => (page, status),
                 // As the agent sent it: it may be of a later version, with more fields.
                 Output::Json => (String::from_utf8_lossy(&body).into_owned(), status),

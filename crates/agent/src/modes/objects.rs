@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::ipvs_mode::iptables_restore::Client as Tool;
-use kernlink_proxier::ipvs_mode::ipvs::{self, Ipvs, Protocol as IpvsProtocol, VirtualServerKey};
+use kernlink_proxier::ipvs_mode::ipvs::{self, Ipvs};
 use kernlink_proxier::{Found, KernelObject, iptables_mode, ipvs_mode, nftables_mode};
-use kernlink_services::{FrontendKey, Protocol, ServicePortId};
+use kernlink_services::{FrontendKey, ServicePortId};
 
 /// Reads kernel objects.
 pub type Find = Box<dyn FnOnce() -> Vec<KernelObject> + Send>;
@@ -41,12 +41,7 @@ pub(super) fn of_nftables(state: &nftables_mode::State, frontend: &FrontendKey) 
 
 /// The virtual server of a frontend, with its real servers and their connections.
 pub(super) fn of_ipvs(state: &ipvs_mode::State, frontend: &FrontendKey) -> Find {
-    let protocol = match frontend.protocol {
-        Protocol::Tcp => IpvsProtocol::Tcp,
-        Protocol::Udp => IpvsProtocol::Udp,
-        Protocol::Sctp => IpvsProtocol::Sctp,
-    };
-    let key = VirtualServerKey::new(frontend.address, frontend.port, protocol);
+    let key = ipvs_mode::virtual_servers::key_of(frontend);
     let desired = state.virtual_server(&key).map(|desired| {
         let servers = desired.real_servers.to_vec();
         (desired.virtual_server.clone(), servers)

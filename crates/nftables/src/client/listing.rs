@@ -472,23 +472,53 @@ pub(super) fn ruleset<N: Nftables + ?Sized>(
 pub(super) fn read(nftables: &mut (impl Nftables + ?Sized)) -> Result<Ruleset, Error> {
     let mut ruleset = Ruleset::default();
     for table in nftables.tables(None)? {
-        let mut contents = TableContents::new(table);
-        let key = &contents.table.key;
-        contents.objects = nftables.objects(key)?;
-        for set in nftables.sets(key)? {
-            let elements = list_once(nftables, &set.key)?;
-            contents.sets.push(SetContents::new(set, elements));
-        }
-        contents.flowtables = nftables.flowtables(key)?;
-        let mut rules: HashMap<ChainKey, Vec<Rule>> = HashMap::new();
-        for rule in nftables.rules(key, None)? {
-            rules.entry(rule.chain.clone()).or_default().push(rule);
-        }
-        for chain in nftables.chains(key)? {
-            let rules = rules.remove(&chain.key).unwrap_or_default();
-            contents.chains.push(ChainContents::new(chain, rules));
-        }
+        let contents = contents(nftables, table, |nftables, set| {
+            list_once(nftables, set).map(Some)
+        })?;
         ruleset.tables.push(contents);
     }
     Ok(ruleset)
+}
+
+/// Reads each listing of a table by itself. A set that was deleted after it was listed is left out.
+pub(super) fn table_contents<N: Nftables + ?Sized>(
+    nftables: &mut N,
+    key: &TableKey,
+) -> Result<Option<TableContents>, Error> {
+    let Some(table) = nftables.table(key)? else {
+        return Ok(None);
+    };
+    let contents = contents(nftables, table, |nftables, set| {
+        match nftables.list_elements(set) {
+            Err(error) if error.is_not_found() => Ok(None),
+            listed => listed.map(Some),
+        }
+    });
+    contents.map(Some)
+}
+
+/// What a table has. `list`: the elements of a set; `None` leaves the set out.
+fn contents<N: Nftables + ?Sized>(
+    nftables: &mut N,
+    table: Table,
+    list: impl Fn(&mut N, &SetKey) -> Result<Option<Vec<Element>>, Error>,
+) -> Result<TableContents, Error> {
+    let mut contents = TableContents::new(table);
+    let key = &contents.table.key;
+    contents.objects = nftables.objects(key)?;
+    for set in nftables.sets(key)? {
+        if let Some(elements) = list(nftables, &set.key)? {
+            contents.sets.push(SetContents::new(set, elements));
+        }
+    }
+    contents.flowtables = nftables.flowtables(key)?;
+    let mut rules: HashMap<ChainKey, Vec<Rule>> = HashMap::new();
+    for rule in nftables.rules(key, None)? {
+        rules.entry(rule.chain.clone()).or_default().push(rule);
+    }
+    for chain in nftables.chains(key)? {
+        let rules = rules.remove(&chain.key).unwrap_or_default();
+        contents.chains.push(ChainContents::new(chain, rules));
+    }
+    Ok(contents)
 }

@@ -244,6 +244,9 @@ fn tables_are_added_once_and_deleted_with_everything_in_them(rules: &mut Rules) 
         .find(|contents| contents.table.key == table());
     let contents = contents.unwrap_or_else(|| panic!("table missing"));
     assert_eq!((contents.chains.len(), contents.sets.len()), (2, 1));
+    assert_eq!(ok(rules.table_contents(&table())).as_ref(), Some(&contents));
+    let missing = TableKey::new(TableFamily::Ip, "missing");
+    assert_eq!(ok(rules.table_contents(&missing)), None);
     let operations = contents.operations();
     ok(rules.apply(&[Operation::delete(table())]));
     assert_eq!(ok(rules.table(&table())), None);

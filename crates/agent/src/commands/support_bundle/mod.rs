@@ -30,9 +30,11 @@ use serde_json::{Value, json};
 
 use self::archive::{Archive, Target};
 use self::redaction::Redaction;
-use super::client::{Client, Failed};
+use super::Socket;
+use super::client::{self, Failed};
 use crate::exit::Exit;
 use crate::flags::Flags;
+use crate::modes::{Config, Mode};
 use crate::query::documents::Support;
 use crate::settings::Settings;
 use crate::{preflight, print, version};
@@ -52,9 +54,8 @@ pub(crate) struct Arguments {
     /// Do without the report of preflight, which reads the API server and needs the memory of another agent
     #[arg(long)]
     without_preflight: bool,
-    /// The Unix socket of the agent; default: that of this network namespace in /run/kernlink
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    socket: Socket,
     /// Flags of the agent, for its configuration and the report of preflight; default: those of the running agent
     #[arg(last = true, value_name = "FLAG")]
     flags: Vec<OsString>,
@@ -84,12 +85,12 @@ impl Arguments {
         let path = self.output.clone().unwrap_or_else(|| default_path(now));
         // Before anything is collected: this takes long.
         let target = Target::open(&path, self.overwrite).map_err(Stopped::failure)?;
-        let client = Client::new(self.socket.clone());
+        let client = self.socket.client();
         let ask = |path: &str| match &client {
             Ok(client) => client.send(&Method::GET, path).map_err(|Failed(why)| why),
             Err(Failed(why)) => Err(why.clone()),
         };
-        let support = ask("/v1/support").and_then(|body| parse::<Support>(&body));
+        let support = ask("/v1/support").and_then(|body| parsed::<Support>(&body));
         let flags = flags.or_else(|| flags_of(support.as_ref().ok()?));
         let settings = match &flags {
             Some(flags) => Settings::new(flags).map_err(|error| error.to_string()),
@@ -127,7 +128,7 @@ impl Arguments {
             .text("version.txt", Ok(versions))
             .map_err(Stopped::failure)?;
         for (file, path) in [("status.json", "/v1/status"), ("services.json", "/v1/services")] {
-            let answer = ask(path).and_then(|body| parse::<Value>(&body));
+            let answer = ask(path).and_then(|body| parsed::<Value>(&body));
             archive.json(file, answer).map_err(Stopped::failure)?;
         }
         let of_agent = |field: &dyn Fn(&Support) -> Value| match &support {
@@ -156,7 +157,11 @@ impl Arguments {
         for (file, text) in node::files() {
             archive.text(file, text).map_err(Stopped::failure)?;
         }
-        for (file, text) in kernel_objects::files() {
+        let config = match &settings {
+            Ok(settings) => settings.config.clone(),
+            Err(_) => Config::new(Mode::Ipvs, ""),
+        };
+        for (file, text) in kernel_objects::files(&config) {
             archive.text(file, text).map_err(Stopped::failure)?;
         }
         let report = match self.without_preflight {
@@ -190,9 +195,8 @@ fn default_path(now: SystemTime) -> PathBuf {
     ))
 }
 
-fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(body)
-        .map_err(|error| format!("the answer of the agent is not valid: {error}; is it of another version?"))
+fn parsed<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    client::parse(body).map_err(|Failed(why)| why)
 }
 
 /// The flags of the running agent. `None`: they are of another version.
@@ -249,14 +253,9 @@ mod tests {
             let flags = Flags::parse(line.split(' ').map(OsString::from)).unwrap();
             let again = Flags::parse(arguments(&flags.given.0)).unwrap();
             assert_eq!(again.given, flags.given, "{line}");
-            let overrides = |flags: &Flags| {
+            let overrides = |flags: &Flags| -> BTreeMap<_, _> {
                 let given = flags.overrides.0.iter();
-                given
-                    .map(|(flag, value)| (flag.name, value.clone()))
-                    .collect::<BTreeMap<_, _>>()
-                    .into_iter()
-                    .map(|found| format!("{found:?}"))
-                    .collect::<Vec<_>>()
+                given.map(|(flag, value)| (flag.name, value.clone())).collect()
             };
             assert_eq!(overrides(&again), overrides(&flags), "{line}");
             assert_eq!(again.node_ips.concat(), flags.node_ips.concat(), "{line}");

@@ -7,13 +7,12 @@ use kernlink_base::{ErrorChain, Protocol as Number};
 use kernlink_proxier::ipvs_mode::conntrack::{
     Client, Conntrack, Filter, Flow, FlowKey, ProtocolPart, ProtocolState, SctpState, Status, TcpState,
 };
-use kernlink_services::Protocol;
 
 use super::reading::{Counted, CountedTarget, directions};
 use super::targets::Target;
 
 /// The address, protocol and port of a frontend in the kernel.
-type FrontendKey = (IpAddr, Number, u16);
+type Destination = (IpAddr, Number, u16);
 
 /// What a reading counted.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +20,7 @@ struct Before {
     /// The bytes of both directions by flow.
     bytes: HashMap<FlowKey, [u64; 2]>,
     /// The frontends whose flows it counted.
-    frontends: HashSet<FrontendKey>,
+    frontends: HashSet<Destination>,
 }
 
 /// Reads flows, and keeps their counters until the next reading.
@@ -100,7 +99,7 @@ impl Flows {
 
 /// Flows that are being counted.
 struct Listed {
-    by_frontend: HashMap<FrontendKey, usize>,
+    by_frontend: HashMap<Destination, usize>,
     counted: Vec<CountedTarget>,
     before: Option<Before>,
     now: HashMap<FlowKey, [u64; 2]>,
@@ -112,7 +111,8 @@ impl Listed {
     fn new(targets: &[Target], before: Option<Before>, has_bytes: bool, is_proxied: bool) -> Self {
         let keys = targets.iter().enumerate().flat_map(|(index, target)| {
             let frontends = target.frontends.iter();
-            frontends.map(move |(address, protocol, port)| ((*address, number(*protocol), *port), index))
+            frontends
+                .map(move |frontend| ((frontend.address, frontend.protocol.into(), frontend.port), index))
         });
         Self {
             by_frontend: keys.collect(),
@@ -192,24 +192,21 @@ impl Listed {
     }
 }
 
-fn number(protocol: Protocol) -> Number {
-    match protocol {
-        Protocol::Tcp => Number::TCP,
-        Protocol::Udp => Number::UDP,
-        Protocol::Sctp => Number::SCTP,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use kernlink_proxier::ipvs_mode::conntrack::{Counters, Tuple};
+    use kernlink_services::{FrontendKey, Protocol};
 
     use super::*;
 
     fn target() -> Target {
         Target {
             name: "a/a".to_owned(),
-            frontends: vec![("10.96.0.1".parse().unwrap(), Protocol::Tcp, 80)],
+            frontends: vec![FrontendKey {
+                address: "10.96.0.1".parse().unwrap(),
+                protocol: Protocol::Tcp,
+                port: 80,
+            }],
             endpoints: vec!["10.0.0.1:8080".parse().unwrap(), "10.0.0.2:8080".parse().unwrap()],
         }
     }

@@ -19,7 +19,6 @@ mod view;
 mod virtual_servers;
 
 use std::io::{IsTerminal, stdin, stdout};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -29,8 +28,8 @@ use clap::{Args, ValueEnum};
 use self::reader::Reader;
 use self::reading::Reading;
 use self::view::{Sort, View};
-use super::client::{Client, Failed};
-use super::table;
+use super::client::Failed;
+use super::{Socket, table};
 use crate::exit::Exit;
 use crate::flags::Output;
 use crate::print;
@@ -59,9 +58,8 @@ pub(crate) struct Arguments {
     /// The largest connection table that is read, in flows; with more, connections are not known
     #[arg(long, value_name = "NUMBER", default_value = "200000")]
     max_flows: u32,
-    /// The Unix socket of the agent; default: that of this network namespace in /run/kernlink
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    #[command(flatten)]
+    socket: Socket,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -101,7 +99,7 @@ impl Arguments {
     fn show(self) -> Result<Exit, String> {
         let client = match self.kernel {
             true => None,
-            false => Some(Client::new(self.socket.clone()).map_err(|Failed(why)| why)?),
+            false => Some(self.socket.client().map_err(|Failed(why)| why)?),
         };
         let interval = Duration::from_secs(self.interval);
         let mut reader = Reader::open(client, self.max_flows)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::targets::{self, Target};
+use super::targets::Target;
 use crate::query::documents::VERSION;
 
 /// What was counted of a Service or an endpoint.
@@ -172,7 +172,7 @@ impl Reading {
     ) -> Self {
         let rows = counted.into_iter().map(|(target, counted)| ServiceRow {
             service: target.name,
-            frontends: target.frontends.iter().map(targets::text).collect(),
+            frontends: target.frontends.iter().map(ToString::to_string).collect(),
             numbers: Numbers::new(counted.total, elapsed),
             endpoints: counted
                 .endpoints

@@ -1,23 +1,19 @@
 //! The Services that are watched, as the agent answers.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use hyper::Method;
-use kernlink_services::Protocol;
-use kernlink_services::address::parse_address;
+use kernlink_services::FrontendKey;
 
-use crate::commands::client::{Client, Failed};
+use crate::commands::client::{self, Client, Failed};
 use crate::query::documents::{FrontendRow, ServiceList};
-
-/// An address, protocol and port.
-pub(super) type Frontend = (IpAddr, Protocol, u16);
 
 /// A service port, or a virtual server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// `namespace/name:port`, or the virtual server.
     pub(super) name: String,
-    pub(super) frontends: Vec<Frontend>,
+    pub(super) frontends: Vec<FrontendKey>,
     /// Those that receive new connections, sorted.
     pub(super) endpoints: Vec<SocketAddr>,
 }
@@ -35,13 +31,9 @@ pub(super) struct Served {
 /// # Errors
 /// Why there is no answer.
 pub(super) fn ask(client: &Client) -> Result<Served, String> {
-    let body = client
-        .send(&Method::GET, "/v1/services?endpoints=true")
-        .map_err(|Failed(why)| why)?;
-    let list: ServiceList = serde_json::from_slice(&body).map_err(|error| {
-        format!("the answer of the agent is not valid: {error}; is it of another version?")
-    })?;
-    Ok(served(list))
+    let answer = client.send(&Method::GET, "/v1/services?endpoints=true");
+    let list = answer.and_then(|body| client::parse(&body));
+    list.map(served).map_err(|Failed(why)| why)
 }
 
 fn served(list: ServiceList) -> Served {
@@ -84,20 +76,14 @@ fn add(target: &mut Target, row: &FrontendRow) {
 }
 
 /// `10.96.0.1:80/TCP`.
-fn frontend(text: &str) -> Option<Frontend> {
+fn frontend(text: &str) -> Option<FrontendKey> {
     let (socket, protocol) = text.rsplit_once('/')?;
-    let (address, port) = socket.rsplit_once(':')?;
-    let address = address.trim_start_matches('[').trim_end_matches(']');
-    Some((
-        parse_address(address)?,
-        protocol.parse().ok()?,
-        port.parse().ok()?,
-    ))
-}
-
-/// As the agent prints it.
-pub(super) fn text((address, protocol, port): &Frontend) -> String {
-    format!("{}/{protocol}", SocketAddr::new(*address, *port))
+    let socket: SocketAddr = socket.parse().ok()?;
+    Some(FrontendKey {
+        address: socket.ip(),
+        protocol: protocol.parse().ok()?,
+        port: socket.port(),
+    })
 }
 
 #[cfg(test)]
@@ -130,11 +116,11 @@ mod tests {
         let names: Vec<&str> = served.targets.iter().map(|target| target.name.as_str()).collect();
         assert_eq!(names, ["a/a", "a/b:http", "a/c"]);
         let a = &served.targets[0];
-        let frontends: Vec<String> = a.frontends.iter().map(text).collect();
+        let frontends: Vec<String> = a.frontends.iter().map(ToString::to_string).collect();
         assert_eq!(frontends, ["10.96.0.1:53/UDP", "192.0.2.1:30053/UDP"]);
         let endpoints: Vec<String> = a.endpoints.iter().map(ToString::to_string).collect();
         assert_eq!(endpoints, ["10.0.0.1:53", "10.0.0.2:53"]);
-        assert_eq!(text(&served.targets[1].frontends[0]), "[fd00::1]:80/TCP");
+        assert_eq!(served.targets[1].frontends[0].to_string(), "[fd00::1]:80/TCP");
         assert!(served.targets[2].frontends.is_empty());
     }
 }

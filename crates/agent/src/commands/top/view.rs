@@ -191,7 +191,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use kernlink_services::Protocol;
+    use kernlink_services::{FrontendKey, Protocol};
 
     use super::super::reading::{Counted, CountedTarget, directions};
     use super::super::targets::Target;
@@ -202,7 +202,11 @@ mod tests {
             let endpoint: SocketAddr = format!("10.0.0.{last}:8080").parse().unwrap();
             let target = Target {
                 name: name.to_owned(),
-                frontends: vec![(format!("10.96.0.{last}").parse().unwrap(), Protocol::Tcp, 80)],
+                frontends: vec![FrontendKey {
+                    address: format!("10.96.0.{last}").parse().unwrap(),
+                    protocol: Protocol::Tcp,
+                    port: 80,
+                }],
                 endpoints: Vec::new(),
             };
             let mut found = CountedTarget::none(&target);

@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 
 use kernlink_base::{ErrorChain, Modules};
 use kernlink_proxier::ipvs_mode::ipvs::{
-    self, Client, ForwardingMethod, Ipvs, Protocol as IpvsProtocol, RealServerKey, RealServerStatus,
-    VirtualServerKey,
+    self, Client, ForwardingMethod, Ipvs, RealServerKey, RealServerStatus, VirtualServerKey,
 };
-use kernlink_services::Protocol;
+use kernlink_proxier::ipvs_mode::virtual_servers::{frontend_of, key_of};
 
 use super::flows::Found;
 use super::reading::{Counted, CountedTarget, directions};
-use super::targets::{Frontend, Target};
+use super::targets::Target;
 
 /// What a reading counted.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +50,7 @@ impl VirtualServers {
         for target in targets {
             let mut found = CountedTarget::none(target);
             for frontend in &target.frontends {
-                let key = key(frontend);
+                let key = key_of(frontend);
                 now.keys.insert(key);
                 let servers = match client.list_real_servers(&key) {
                     Ok(servers) => servers,
@@ -114,15 +113,6 @@ fn add(
     found.add(SocketAddr::new(of_server.address, of_server.port), counted);
 }
 
-fn key((address, protocol, port): &Frontend) -> VirtualServerKey {
-    let protocol = match protocol {
-        Protocol::Tcp => IpvsProtocol::Tcp,
-        Protocol::Udp => IpvsProtocol::Udp,
-        Protocol::Sctp => IpvsProtocol::Sctp,
-    };
-    VirtualServerKey::new(*address, *port, protocol)
-}
-
 /// All virtual servers of the kernel with an address, without asking an agent. No module is loaded for it.
 ///
 /// # Errors
@@ -136,16 +126,9 @@ pub(super) fn all() -> Result<Vec<Target>, String> {
     let mut targets: Vec<Target> = listed
         .iter()
         .filter_map(|status| {
-            let key = &status.server.key;
-            let protocol = match key.protocol()? {
-                IpvsProtocol::Tcp => Protocol::Tcp,
-                IpvsProtocol::Udp => Protocol::Udp,
-                IpvsProtocol::Sctp => Protocol::Sctp,
-                _ => return None,
-            };
-            let frontend = (key.address()?, protocol, key.port()?);
+            let frontend = frontend_of(&status.server.key)?;
             Some(Target {
-                name: super::targets::text(&frontend),
+                name: frontend.to_string(),
                 frontends: vec![frontend],
                 endpoints: Vec::new(),
             })
@@ -158,6 +141,7 @@ pub(super) fn all() -> Result<Vec<Target>, String> {
 #[cfg(test)]
 mod tests {
     use kernlink_proxier::ipvs_mode::ipvs::RealServer;
+    use kernlink_services::{FrontendKey, Protocol};
 
     use super::*;
 
@@ -165,10 +149,14 @@ mod tests {
     fn connections_and_bytes_are_those_of_real_servers() {
         let target = Target {
             name: "a/a".to_owned(),
-            frontends: vec![("10.96.0.1".parse().unwrap(), Protocol::Tcp, 80)],
+            frontends: vec![FrontendKey {
+                address: "10.96.0.1".parse().unwrap(),
+                protocol: Protocol::Tcp,
+                port: 80,
+            }],
             endpoints: vec!["10.0.0.1:8080".parse().unwrap()],
         };
-        let key = key(&target.frontends[0]);
+        let key = key_of(&target.frontends[0]);
         let server = |active, bytes: [u64; 2]| {
             let mut status = RealServerStatus::new(RealServer::new(RealServerKey::new(
                 "10.0.0.1".parse::<std::net::IpAddr>().unwrap(),
