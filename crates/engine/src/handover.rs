@@ -19,8 +19,8 @@
 //!    [first Services](crate::DataPath::first_services) are programmed before all others: a plan for a part of the Services would not know
 //!    what serves the rest.
 //! 2. The Services are compiled, for retiring modes too. Before the plan of the serving mode is made, it receives the interim rules and the
-//!    families with virtual IPs. It does not write a chain whose interim rules are not known yet. A retiring mode that cannot read them says so for
-//!    a limited time only: otherwise a tool that always fails would prevent the serving mode from serving.
+//!    families with virtual IPs. It does not write a chain whose interim rules are not known yet. A retiring mode limits how
+//!    long they are not known: otherwise a tool that always fails would prevent the serving mode from serving.
 //! 3. The plan of the serving mode is executed, regardless of what is left.
 //! 4. Each retiring mode of which a round is due removes what nothing needs any more ([`Retire::retire`]). Only what is in the tables of the
 //!    serving mode at this time matters: not which steps the plan had, nor whether other steps failed. So an operation that keeps failing, on

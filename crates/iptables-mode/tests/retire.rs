@@ -601,7 +601,7 @@ fn rules_that_cannot_be_read_are_unknown_for_two_minutes_at_most() {
             ..round(&all_unserved, &of_ipvs_mode)
         });
         assert_eq!(known(&retiring), later);
-        // Nobody waits for a chain that the serving mode does not have.
+        // The serving mode does not wait for a chain that it does not have.
         let mut retiring = tables.retiring();
         assert!(retiring.read(after(0), NONE).is_err());
         assert_eq!(known(&retiring), []);
