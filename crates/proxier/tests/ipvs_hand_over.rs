@@ -587,7 +587,6 @@ fn without_the_link_nothing_is_left_and_nothing_is_opened() {
     let links = kernlink_dummylink::Fake::new();
     let mut retiring = Retiring::new(config(), Box::new(links)).unwrap();
     assert_eq!(retiring.read(Instant::now(), NONE), Ok(false));
-    assert_eq!(retiring.interim(), []);
     let unserved = BTreeMap::new();
     let retired = retiring.retire(&Round {
         now: Instant::now(),
