@@ -365,7 +365,8 @@ impl<M: DataPath> Proxier<M> {
             return false;
         }
         let rules = |all: &[Interim]| -> Vec<Interim> {
-            let with_rules = all.iter().filter(|interim| !interim.rules.is_empty());
+            let is_empty = |interim: &&Interim| interim.rules.as_ref().is_some_and(Vec::is_empty);
+            let with_rules = all.iter().filter(|interim| !is_empty(interim));
             with_rules.cloned().collect()
         };
         let has_changed = rules(&interim) != rules(&self.interim);

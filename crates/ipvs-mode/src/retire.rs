@@ -195,8 +195,9 @@ impl Left {
     fn read(&mut self, now: Instant, kept: Kept<'_>) -> Result<(), Error> {
         self.state.set_time(now);
         self.is_read = false;
-        self.state.observe(&mut self.kernel)?;
+        // Before a reading that may fail: the rules that are needed depend on it.
         self.state.keep(kept);
+        self.state.observe(&mut self.kernel)?;
         self.is_read = true;
         Ok(())
     }
@@ -250,7 +251,10 @@ impl Retire for Retiring {
 
     fn interim(&self) -> Vec<Interim> {
         let Some(left) = &self.left else {
-            return Vec::new();
+            // It is not known whether there is anything, nor which rules it needs: the serving mode knows that this one may serve.
+            return Family::ALL
+                .map(|family| interim(family, Table::Nat, POSTROUTING, &[]))
+                .into();
         };
         let state = &left.state;
         let families = Family::ALL.into_iter();

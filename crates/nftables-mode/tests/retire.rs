@@ -356,9 +356,10 @@ fn what_admits_clients_is_deleted_last_and_the_networks_of_cluster_ips_first() {
     assert_eq!(place("allowed-sources"), sets.len() - 1, "{sets:?}");
 }
 
-/// Tables of which a listing or a change has an error.
+/// Tables of which a listing, of these families, or a change has an error.
 struct Failing {
     tables: SharedTables,
+    families: Vec<Family>,
     listing: Option<Error>,
     change: Option<Error>,
 }
@@ -376,9 +377,10 @@ impl Nftables for Failing {
     }
 
     fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+        let mut failing = self.families.iter().map(|failing| (*failing).into());
         match &self.listing {
-            Some(error) => Err(error.clone()),
-            None => self.tables.tables(family),
+            Some(error) if failing.any(|failing| family == Some(failing)) => Err(error.clone()),
+            _ => self.tables.tables(family),
         }
     }
 
@@ -425,6 +427,7 @@ fn a_refused_removal_fails_and_one_that_another_program_was_faster_with_is_done(
         let change = Some(change);
         let mut retiring = Retiring::new(Box::new(Failing {
             tables,
+            families: Vec::new(),
             listing,
             change,
         }));
@@ -440,22 +443,30 @@ fn a_refused_removal_fails_and_one_that_another_program_was_faster_with_is_done(
 
 #[test]
 fn a_kernel_without_tables_has_nothing_left_and_what_cannot_be_listed_may_be_left() {
-    let read = |listing: Error| {
-        let tables = Process::new().node.tables;
-        let (listing, change) = (Some(listing), None);
+    let mut process = Process::new();
+    process.service(service("s1", 1));
+    process.sync();
+    let read = |families: &[Family], listing: Error| {
         let mut retiring = Retiring::new(Box::new(Failing {
-            tables,
-            listing,
-            change,
+            tables: process.node.tables.clone(),
+            families: families.to_vec(),
+            listing: Some(listing),
+            change: None,
         }));
-        retiring.read(Instant::now(), &|_| false)
+        let read = retiring.read(Instant::now(), &|_| false);
+        (read.ok(), retiring.has_found())
     };
     let refused = |errno| Error::Request {
         attempt: "list tables".into(),
         source: kernlink_netlink::Error::Socket { call: "open", errno },
     };
-    assert_eq!(read(refused(Errno::EPROTONOSUPPORT)), Ok(false));
-    assert!(read(refused(Errno::EPERM)).is_err());
+    let unsupported = || refused(Errno::EPROTONOSUPPORT);
+    assert_eq!(read(&Family::ALL, unsupported()), (Some(false), false));
+    assert_eq!(read(&[Family::Ipv6], unsupported()), (Some(true), true));
+    let denied = || refused(Errno::EPERM);
+    assert_eq!(read(&Family::ALL, denied()), (None, false));
+    // What is left in the other family is removed.
+    assert_eq!(read(&[Family::Ipv6], denied()), (None, true));
 }
 
 #[test]

@@ -127,7 +127,7 @@ static MODES: [Registered; 4] = [
             "KUBE-PORTALS-CONTAINER -d 10.96.0.80",
             "KUBE-PORTALS-HOST -d 10.96.0.80",
             "KUBE-PORTALS-CONTAINER -d 203.0.113.9",
-            "KUBE-NODEPORT-CONTAINER -p tcp",
+            "-A KUBE-NODEPORT-CONTAINER",
         ],
         written_for_ingress: &["KUBE-PORTALS-CONTAINER -d 203.0.113.1"],
         start: |node, retiring| {

@@ -52,8 +52,8 @@ pub(super) enum Presence {
     Present,
     /// It could not be read, and why.
     Unknown {
-        /// Whether something was left before.
-        was_present: bool,
+        /// Whether something is known to be left.
+        is_any_left: bool,
         problem: String,
     },
 }
@@ -78,7 +78,7 @@ impl Member {
     pub(super) fn is_present(&self) -> bool {
         match &self.presence {
             Presence::Present => true,
-            Presence::Unknown { was_present, .. } => *was_present,
+            Presence::Unknown { is_any_left, .. } => *is_any_left,
             Presence::Unread | Presence::Absent => false,
         }
     }
@@ -97,15 +97,17 @@ impl Member {
             }
             Ok(false) => self.forget(),
             Err(problem) => {
-                self.presence = Presence::Unknown { was_present, problem };
-                self.next = Some(now + READ_INTERVAL);
+                let has_found = self.mode.has_found();
+                let is_any_left = was_present || has_found;
+                self.presence = Presence::Unknown { is_any_left, problem };
+                self.next = Some(if has_found { now } else { now + READ_INTERVAL });
             }
         }
         self.interim = self.interim_rules();
     }
 
     pub(super) fn interim_rules(&self) -> Vec<Interim> {
-        if self.is_present() {
+        if self.may_be_present() {
             self.mode.interim()
         } else {
             Vec::new()
@@ -144,8 +146,8 @@ impl Member {
                 );
                 Some(Event::host(RETIRING_MODE, text))
             }
-            Presence::Unknown { was_present, problem } => {
-                let text = if *was_present {
+            Presence::Unknown { is_any_left, problem } => {
+                let text = if *is_any_left {
                     format!("{mode} served this node before; what it left cannot be read: {problem}")
                 } else {
                     format!("what {mode} may have left cannot be read: {problem}")
@@ -200,9 +202,11 @@ impl Member {
         };
         let events = self.failure_events(retired);
         if let Some(problem) = retired.problems.first() {
-            let was_present = self.is_present();
+            let is_any_left = !retired.is_gone;
             let problem = problem.clone();
-            self.presence = Presence::Unknown { was_present, problem };
+            self.presence = Presence::Unknown { is_any_left, problem };
+            // It does not receive the changes of Services as long as nothing is known to be left.
+            self.is_new |= !is_any_left;
         } else if retired.is_gone && retired.held.is_empty() {
             self.forget();
             return events;

@@ -11,11 +11,14 @@ use super::portal::{Entrance, Portal, PortalKey};
 use crate::balance::{Affinity, Backend};
 use crate::proxy::{Serving, Transport};
 
-/// The portals of a service port: one for the frontends of each traffic policy, those with source ranges apart.
+/// The portals of a service port: one for the frontends of each traffic policy, those with source ranges apart. Node ports are at every address of
+/// the node, or at those that its other links have if virtual IPs of a retiring mode are addresses of the node too: a node port of one Service may
+/// be the port of another one there.
 pub(super) fn compile<'a>(
     port: &ServicePort,
     owned: impl Iterator<Item = &'a Frontend>,
     node: &NodeFacts,
+    has_virtual_ips: bool,
 ) -> (Vec<Portal>, Vec<Event>) {
     let family = port.key.family;
     let owned: Vec<&Frontend> = owned.collect();
@@ -52,24 +55,32 @@ pub(super) fn compile<'a>(
             Some(balanced) => balanced.kind,
             None => frontend.kind,
         };
-        let is_any_address = frontend.kind == FrontendKind::NodePort && node.accepts_all_node_ports(family);
-        let entrance = Entrance {
+        let accepts_all = frontend.kind == FrontendKind::NodePort && node.accepts_all_node_ports(family);
+        let address = Some(frontend.address).filter(|_| !accepts_all || has_virtual_ips);
+        let loopback = node.loopback_node_port_addresses(family).iter().copied();
+        let loopback = loopback.filter(|_| accepts_all && has_virtual_ips).map(Some);
+        let entrances = std::iter::once(address).chain(loopback).map(|address| Entrance {
             kind,
-            address: (!is_any_address).then_some(frontend.address),
+            address,
             port: frontend.port,
             is_node_address: frontend.is_node_address,
-        };
-        if let Some(portal) = portals.iter_mut().find(|portal| portal.key == key) {
-            if !portal.entrances.contains(&entrance) {
-                portal.entrances.push(entrance);
-            }
-        } else {
+        });
+        let known = portals.iter().position(|portal| portal.key == key);
+        let place = known.unwrap_or(portals.len());
+        if known.is_none() {
             portals.push(Portal {
                 key,
-                entrances: vec![entrance],
+                entrances: Vec::new(),
                 serving: serving(port, frontend),
                 is_dropped: is_dropped(port, frontend),
             });
+        }
+        if let Some(portal) = portals.get_mut(place) {
+            for entrance in entrances {
+                if !portal.entrances.contains(&entrance) {
+                    portal.entrances.push(entrance);
+                }
+            }
         }
     }
     for portal in &mut portals {

@@ -1,5 +1,6 @@
 //! Userspace mode as a data path: what the engine calls.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -140,7 +141,14 @@ impl DataPath for State {
     fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
         if changes.node {
             let facts = |node: &NodeFacts| {
-                Family::ALL.map(|family| (node.node_ip(family), node.accepts_all_node_ports(family)))
+                Family::ALL.map(|family| {
+                    let loopback = node.loopback_node_port_addresses(family).to_vec();
+                    (
+                        node.node_ip(family),
+                        node.accepts_all_node_ports(family),
+                        loopback,
+                    )
+                })
             };
             let before = std::mem::replace(&mut self.node, services.node_facts().clone());
             self.is_outdated |= facts(&before) != facts(&self.node);
@@ -252,6 +260,11 @@ impl DataPath for State {
 
     fn is_servable(&self, frontend: &FrontendKey) -> bool {
         frontend.protocol != Protocol::Sctp
+    }
+
+    fn set_virtual_ips(&mut self, families: &BTreeSet<Family>) {
+        self.has_virtual_ips = Family::ALL.map(|family| families.contains(&family));
+        self.is_outdated = true;
     }
 
     fn record(&mut self, operation: &Operation) {

@@ -14,13 +14,20 @@ use kernlink_services::Family;
 use super::cleanup::{has_portals, remaining};
 
 /// Finds and removes what userspace mode left: the portal chains, and the jumps to them. Its listening ports end with its process.
-pub struct Retiring(Box<dyn Iptables>);
+pub struct Retiring {
+    rules: Box<dyn Iptables>,
+    /// Whether the last reading found anything.
+    has_found: bool,
+}
 
 impl Retiring {
     /// Through these tables.
     #[must_use]
     pub fn new(rules: Box<dyn Iptables>) -> Self {
-        Self(rules)
+        Self {
+            rules,
+            has_found: false,
+        }
     }
 }
 
@@ -36,18 +43,23 @@ impl Retire for Retiring {
     }
 
     fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
-        let removal = remaining(&mut *self.0, &Family::ALL);
+        let removal = remaining(&mut *self.rules, &Family::ALL);
+        self.has_found = !removal.operations.is_empty();
         match removal.errors.first() {
             Some(error) => Err(ErrorChain(error).to_string()),
-            None => Ok(!removal.operations.is_empty()),
+            None => Ok(self.has_found),
         }
     }
 
+    fn has_found(&self) -> bool {
+        self.has_found
+    }
+
     fn is_serving(&mut self) -> Result<bool, String> {
-        has_portals(&mut *self.0).map_err(|error| ErrorChain(&error).to_string())
+        has_portals(&mut *self.rules).map_err(|error| ErrorChain(&error).to_string())
     }
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {
-        remaining(&mut *self.0, &Family::ALL).retire(&mut *self.0, round)
+        remaining(&mut *self.rules, &Family::ALL).retire(&mut *self.rules, round)
     }
 }

@@ -77,6 +77,8 @@ pub struct State {
     pub(super) is_searched: [bool; 2],
     pub(super) interfaces: Vec<InterfaceAddress>,
     pub(super) node: NodeFacts,
+    /// By family, whether a retiring mode may have virtual IPs on a link.
+    pub(super) has_virtual_ips: [bool; 2],
     pub(super) listeners: Table<ListenerKey, Listening>,
     pub(super) claims: Table<ListenerKey, ()>,
     /// By family.
@@ -129,6 +131,7 @@ impl State {
             is_searched: [false; 2],
             interfaces: Vec::new(),
             node: NodeFacts::default(),
+            has_virtual_ips: [false; 2],
             listeners: Table::default(),
             claims: Table::default(),
             rules: std::array::from_fn(|_| Table::default()),
@@ -179,7 +182,9 @@ impl State {
         let mut now = Vec::new();
         let mut events = Vec::new();
         if let Some(port) = services.port(id) {
-            let (portals, compiled) = compile(port, services.owned_frontends(id), &self.node);
+            let has_virtual_ips = self.has_virtual_ips[port.key.family.index()];
+            let owned = services.owned_frontends(id);
+            let (portals, compiled) = compile(port, owned, &self.node, has_virtual_ips);
             events = compiled;
             for portal in portals {
                 if !self.is_recorded[portal.key.family().index()] {

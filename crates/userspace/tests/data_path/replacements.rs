@@ -1,5 +1,10 @@
 //! Rules that replace others: what they replace stays until they are written.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use kernlink_engine::retire::{Kept, Retire, Retired, Round};
 use kernlink_services::{Family, NodePortAddresses, TrafficPolicy};
 
 use super::support::*;
@@ -121,6 +126,77 @@ fn the_rules_of_a_node_port_for_every_address_stay_until_those_for_single_addres
     fixture.tables.refuse(None);
     fixture.sync();
     assert_eq!(fixture.rules_with(Family::Ipv4, chain, "--dport 31080 "), every);
+}
+
+/// A mode with virtual IPs of IPv4 until a call says that it has none.
+#[derive(Debug)]
+struct WithVirtualIps(Arc<AtomicBool>);
+
+impl Retire for WithVirtualIps {
+    fn mode(&self) -> &'static str {
+        "another mode"
+    }
+
+    fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
+        Ok(self.0.load(Ordering::Relaxed))
+    }
+
+    fn is_serving(&mut self) -> Result<bool, String> {
+        Ok(false)
+    }
+
+    fn has_virtual_ips(&self, family: Family) -> bool {
+        family == Family::Ipv4
+    }
+
+    fn retire(&mut self, _round: &Round<'_>) -> Retired {
+        Retired {
+            is_gone: !self.0.load(Ordering::Relaxed),
+            ..Retired::default()
+        }
+    }
+}
+
+#[test]
+fn while_a_retiring_mode_has_virtual_ips_node_ports_are_at_the_addresses_of_other_links() {
+    let mut fixture = Fixture::new();
+    let mut service = with_node_port("web", 10);
+    service.cluster_ips = vec!["10.96.0.10".to_owned(), "fd00:96::10".to_owned()];
+    service.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    let has_any = Arc::new(AtomicBool::new(true));
+    let retiring = WithVirtualIps(Arc::clone(&has_any));
+    fixture.proxier.set_retiring(vec![Box::new(retiring)]);
+    fixture.services(vec![service]).sync();
+    let rules = |fixture: &Fixture, family| -> Vec<String> {
+        let chains = ["KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST"].into_iter();
+        chains
+            .flat_map(|chain| fixture.rules_with(family, chain, "--dport 31080 "))
+            .collect()
+    };
+    let named = rules(&fixture, Family::Ipv4);
+    assert_eq!(named.len(), 4, "{named:#?}");
+    for address in ["-d 192.0.2.10/32 ", "-d 127.0.0.1/32 "] {
+        let of_address = named.iter().filter(|rule| rule.contains(address));
+        assert_eq!(of_address.count(), 2, "{named:#?}");
+    }
+    let all = |fixture: &Fixture, family| {
+        let rules = rules(fixture, family);
+        rules.len() == 2 && rules.iter().all(|rule| !rule.contains("-d "))
+    };
+    assert!(all(&fixture, Family::Ipv6));
+    let claimed = ["tcp 0.0.0.0:31080", "tcp [::]:31080"];
+    assert_eq!(fixture.claimed(), claimed);
+    let listening = fixture.listening();
+    has_any.store(false, Ordering::Relaxed);
+    fixture.proxier.resync();
+    // The sync that finds it, and the one after it.
+    fixture.try_sync();
+    fixture.sync();
+    assert!(all(&fixture, Family::Ipv4) && all(&fixture, Family::Ipv6));
+    assert_eq!(
+        (fixture.claimed(), fixture.listening()),
+        (claimed.map(str::to_owned).into(), listening)
+    );
 }
 
 #[test]

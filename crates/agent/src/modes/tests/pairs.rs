@@ -714,7 +714,7 @@ fn a_service_that_the_next_mode_cannot_program_stays_also_if_ipvs_mode_could_not
         *node.process.1.lock().unwrap() = Some(written_for(next)[0].to_owned());
         let unreadable = match is_found {
             true => &node.process.2,
-            false => &node.process.3,
+            false => &node.process.4,
         };
         unreadable.store(true, Ordering::Relaxed);
         let mut process = start(&node, next);
@@ -734,12 +734,156 @@ fn a_service_that_the_next_mode_cannot_program_stays_also_if_ipvs_mode_could_not
     }
 }
 
+/// The families of which no table can be read.
+const UNREADABLE: [&[Family]; 3] = [&[Family::Ipv4], &[Family::Ipv6], &Family::ALL];
+
+impl Node {
+    /// Syncs while the tables of these families cannot be read; the test can read them.
+    fn sync_without(&self, unreadable: &[Family], process: &mut Process) -> Did {
+        *self.process.3.lock().unwrap() = unreadable.into();
+        let synced = process.sync();
+        self.process.3.lock().unwrap().clear();
+        synced
+    }
+}
+
+#[test]
+fn a_service_that_ipvs_mode_cannot_program_stays_while_tables_cannot_be_read() {
+    let expected = written_by("ipvs");
+    let of_web = written_for("ipvs").iter();
+    for refused in of_web.filter(|refused| refused.contains("10.96.0.80")) {
+        for unreadable in UNREADABLE {
+            let when = format!("iptables to ipvs, {refused}, without {unreadable:?}");
+            let (node, _) = served_by("iptables");
+            *node.process.1.lock().unwrap() = Some((*refused).to_owned());
+            let mut process = start(&node, "ipvs");
+            for sync in 0..10 {
+                let is_read = sync >= 2;
+                let synced = node.sync_without(if is_read { &[] } else { unreadable }, &mut process);
+                node.assert_served(&format!("{when}, after {sync} syncs\n{}", synced.plan));
+                process.now += Duration::from_secs(59);
+                if sync > 4 || !unreadable.contains(&Family::Ipv4) {
+                    assert_eq!(node.served_in("iptables"), BTreeSet::from([80]), "{when}, {sync}");
+                }
+            }
+            *node.process.1.lock().unwrap() = None;
+            process.now += Duration::from_secs(600);
+            process.run(60);
+            node.assert_served(&when);
+            assert_same(&node.written(), &expected, &when);
+        }
+    }
+}
+
+#[test]
+fn a_service_that_was_found_stays_only_until_ipvs_mode_serves_it_while_tables_can_never_be_read_again() {
+    for unreadable in UNREADABLE {
+        let when = format!("iptables to ipvs, without {unreadable:?}");
+        let (node, _) = served_by("iptables");
+        *node.process.1.lock().unwrap() = Some("-A -t 10.96.0.80".to_owned());
+        let mut process = start(&node, "ipvs");
+        process.sync();
+        for sync in 0..12 {
+            if sync == 6 {
+                *node.process.1.lock().unwrap() = None;
+            }
+            process.now += Duration::from_secs(61);
+            process.proxier.resync();
+            let synced = node.sync_without(unreadable, &mut process);
+            node.assert_served(&format!("{when}, after {sync} syncs\n{}", synced.plan));
+            if sync == 5 {
+                assert_eq!(node.served_in("iptables"), BTreeSet::from([80]), "{when}");
+            }
+        }
+        assert_eq!(node.served_in("iptables"), BTreeSet::new(), "{when}");
+    }
+}
+
+#[test]
+fn ipvs_mode_serves_also_if_tables_can_never_be_read() {
+    // IPv6 is served, and has no Services.
+    let with_both = |mut node: Node| {
+        node.families = Family::ALL.into();
+        node
+    };
+    let alone = with_both(Node::new());
+    start(&alone, "ipvs").settle();
+    for unreadable in UNREADABLE {
+        let when = format!("iptables to ipvs, without {unreadable:?}");
+        let node = with_both(served_by("iptables").0);
+        let mut process = start(&node, "ipvs");
+        let began = process.now;
+        let mut syncs = 0;
+        loop {
+            syncs += 1;
+            let synced = node.sync_without(unreadable, &mut process);
+            node.assert_served(&format!("{when}, after {syncs} syncs\n{}", synced.plan));
+            if synced.is_success {
+                break;
+            }
+            assert!(syncs < 10, "{when}: {}", synced.text);
+            process.now = synced.next.unwrap().max(process.now);
+        }
+        // Only a family that is used is waited for.
+        let waited = if unreadable.contains(&Family::Ipv4) {
+            120
+        } else {
+            0
+        };
+        assert_eq!(process.now - began, Duration::from_secs(waited), "{when}");
+        let changed = SERVICES[1];
+        let replaced = [[10, 244, 1, 200], [10, 244, 2, 200]].map(IpAddr::from);
+        for change in changed.changes_with(replaced) {
+            process.proxier.change(change);
+        }
+        process.now += Duration::from_secs(61);
+        for _ in 0..3 {
+            node.sync_without(unreadable, &mut process);
+            process.now += Duration::from_secs(61);
+        }
+        let unserved = node.unserved(&[(changed, replaced)]);
+        assert!(unserved.is_empty(), "{when}: {unserved:#?}");
+        assert_eq!(node.served_in("iptables"), BTreeSet::new(), "{when}");
+        for change in changed.changes() {
+            process.proxier.change(change);
+        }
+        // They can be read at last.
+        process.now += Duration::from_secs(61);
+        process.run(60);
+        node.assert_served(&when);
+        assert_same(&node.written(), &alone.written(), &when);
+    }
+}
+
+#[test]
+fn source_ranges_refuse_no_admitted_client_between_two_operations_also_if_ipvs_mode_cannot_be_read() {
+    // The link is found, and its sets cannot be read; or it is not even known whether there is a link.
+    for is_found in [true, false] {
+        for operations in 0.. {
+            let (node, _) = served_by("ipvs");
+            let unreadable = match is_found {
+                true => &node.process.2,
+                false => &node.process.4,
+            };
+            unreadable.store(true, Ordering::Relaxed);
+            let has_ended = interrupt(&node, "iptables", operations);
+            unreadable.store(false, Ordering::Relaxed);
+            node.assert_served(&format!(
+                "ipvs to iptables, found: {is_found}, after {operations} operations"
+            ));
+            if !has_ended {
+                assert!(operations > 1);
+                break;
+            }
+        }
+    }
+}
+
 #[test]
 fn no_node_port_is_served_at_virtual_ips_while_sets_of_ipvs_mode_cannot_be_read() {
     // A port at which `shop/web` has nothing, and which is the node port of `shop/open`.
     let packet = from_outside(CLIENT, ([10, 96, 0, 80], NODE_PORT));
-    // Not userspace mode, which redirects node ports at every local address.
-    for next in ["iptables", "nftables"] {
+    for next in ["iptables", "nftables", "userspace"] {
         let expected = written_by(next);
         let (node, connections) = served_by("ipvs");
         node.connect(&connections, 0);

@@ -170,9 +170,12 @@ impl State {
             Family::Ipv4 => IpAddr::from([0u8; 4]),
             Family::Ipv6 => IpAddr::from([0u16; 8]),
         };
+        // A node port at every address has one claim, also while its addresses are named: two would exclude each other.
+        let is_at_all = is_node_port(entrance) && self.node.accepts_all_node_ports(family);
+        let address = entrance.address.filter(|_| !is_at_all).unwrap_or(all);
         Some(ListenerKey {
             transport,
-            address: SocketAddr::new(entrance.address.unwrap_or(all), entrance.port),
+            address: SocketAddr::new(address, entrance.port),
         })
     }
 
