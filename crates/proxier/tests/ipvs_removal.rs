@@ -382,6 +382,19 @@ fn a_family_of_which_it_is_not_known_which_virtual_servers_are_owned_stays_as_it
 }
 
 #[test]
+fn it_is_not_known_whether_it_serves_only_if_it_is_not_known_which_virtual_servers_are_owned() {
+    let is_serving = |reading: &str| {
+        let (kernel, faults) = served();
+        faults.refuse(reading);
+        let links = Box::new(kernlink_dummylink::Fake::new());
+        let mut retiring = Retiring::new(config(), links).unwrap().with_kernel(kernel);
+        retiring.is_serving()
+    };
+    assert!(is_serving("read set KERNLINK-VS").is_err());
+    assert_eq!(is_serving("read set KUBE-LOOP-BACK"), Ok(true));
+}
+
+#[test]
 fn a_restore_that_is_refused_keeps_the_sets_of_its_family_only() {
     let (kernel, faults) = served();
     faults.refuse("ip6tables-restore");
