@@ -217,7 +217,7 @@ fn a_frontend_does_not_stay_if_it_admits_a_client_that_its_ranges_do_not_admit_a
     // The cluster IP is not restricted, and would admit all.
     let waiting = BTreeMap::from([(key([10, 96, 0, 1], 80), unserved("a", &["198.19.0.0/16"]))]);
     assert!(retire(&mut retiring, &waiting, false).held.is_empty());
-    // Without sources it admits nobody.
+    // Without sources no client is admitted.
     let sources = TableKey::new(Family::Ipv4, "kernlink").set("allowed-sources");
     let mut tables = node.tables.0.lock();
     let elements = tables.list_elements(&sources).unwrap();
