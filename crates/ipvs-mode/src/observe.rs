@@ -45,7 +45,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     state.readings.end();
     state.manage_leftovers();
     // What cannot be read on a node that another mode serves is not taken for removed.
-    if let Some(error) = state.readings.error.take().filter(|_| state.has_successor()) {
+    if state.has_successor()
+        && let Some(error) = state.readings.error.take()
+    {
         return Err(error);
     }
     let families = state.families_read_early();

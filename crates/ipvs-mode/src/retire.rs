@@ -198,6 +198,11 @@ impl Left {
         // Before a reading that may fail: the rules that are needed depend on it.
         self.state.keep(kept);
         self.state.observe(&mut self.kernel)?;
+        if !self.state.has_served() {
+            // What is left may be in tables alone. A round reads them again, after the serving mode wrote them.
+            self.state.observe_families(&mut self.kernel, &Family::ALL);
+            self.state.check_tables()?;
+        }
         self.is_read = true;
         Ok(())
     }
@@ -208,6 +213,8 @@ impl Left {
             return self.read(now, kept);
         }
         let read = self.steps.reread(&mut self.state, &mut self.kernel, now);
+        // A table that cannot be read may have rules that name a set.
+        let read = read.and_then(|()| self.state.check_tables());
         self.is_read = read.is_ok();
         read
     }

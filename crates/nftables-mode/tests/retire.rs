@@ -23,8 +23,8 @@ use kernlink_engine::retire::{Retire, Retired, RetiredOutcome, Round, Unserved, 
 use kernlink_netlink::Errno;
 use kernlink_nftables::{
     BaseChain, Chain, ChainType, Data, DataType, Element, ElementIter, Elements, Error, Fake, Flowtable,
-    Hook, Nftables, Object, Operation, Packet, PacketFate, RejectKind, Rule, RuleBuilder, Set, SetKey, Table,
-    TableFamily, TableKey, Value, Verdict,
+    Hook, ItemKey, Nftables, Object, Operation, Packet, PacketFate, RejectKind, Rule, RuleBuilder, Set,
+    SetKey, Table, TableFamily, TableKey, Value, Verdict,
 };
 use kernlink_nftables_mode::retire::Retiring;
 use kernlink_services::{
@@ -32,7 +32,7 @@ use kernlink_services::{
 };
 
 use crate::node::{Node, SharedTables};
-use crate::services::{Process, balanced, service, slice};
+use crate::services::{Process, balanced, service, slice, with_local_policy};
 
 fn key(address: [u8; 4], port: u16) -> FrontendKey {
     FrontendKey {
@@ -217,6 +217,16 @@ fn a_frontend_does_not_stay_if_it_admits_a_client_that_its_ranges_do_not_admit_a
     // The cluster IP is not restricted, and would admit all.
     let waiting = BTreeMap::from([(key([10, 96, 0, 1], 80), unserved("a", &["198.19.0.0/16"]))]);
     assert!(retire(&mut retiring, &waiting, false).held.is_empty());
+    // Without sources no client is admitted.
+    let sources = TableKey::new(Family::Ipv4, "kernlink").set("allowed-sources");
+    let mut tables = node.tables.0.lock();
+    let elements = tables.list_elements(&sources).unwrap();
+    let elements = Elements::new(sources, elements.iter().map(Element::key_only));
+    tables
+        .apply(&[Operation::delete(ItemKey::Elements(elements))])
+        .unwrap();
+    drop(tables);
+    assert!(held(&mut retiring, &["198.19.0.0/17"]));
 }
 
 #[test]
@@ -328,10 +338,10 @@ fn what_admits_clients_is_deleted_last_and_the_networks_of_cluster_ips_first() {
     let mut process = Process::on(Node::new(&Calls::default()), &config);
     process.service(service("s1", 1));
     process.endpoints("s1", &[(1, false)]);
-    let mut restricted = balanced("a", 2);
+    let mut restricted = with_local_policy(balanced("a", 2));
     restricted.load_balancer_source_ranges = vec!["198.19.0.0/16".into()];
     process.service(restricted);
-    process.endpoints("a", &[(2, false)]);
+    process.endpoints("a", &[(2, true)]);
     // Without endpoints.
     process.service(service("s3", 3));
     process.sync();
@@ -348,6 +358,8 @@ fn what_admits_clients_is_deleted_last_and_the_networks_of_cluster_ips_first() {
         "cluster-ips",
         "frontends",
         "endpoints",
+        // Clients of this node are served by it.
+        "short-circuits",
         "restricted-frontends",
         "allowed-sources",
     ];
@@ -361,7 +373,20 @@ struct Failing {
     tables: SharedTables,
     families: Vec<Family>,
     listing: Option<Error>,
+    rules: Option<Error>,
     change: Option<Error>,
+}
+
+impl Failing {
+    fn new(tables: &SharedTables) -> Self {
+        Self {
+            tables: tables.clone(),
+            families: Vec::new(),
+            listing: None,
+            rules: None,
+            change: None,
+        }
+    }
 }
 
 impl Nftables for Failing {
@@ -389,7 +414,10 @@ impl Nftables for Failing {
     }
 
     fn rules(&mut self, table: &TableKey, chain: Option<&str>) -> Result<Vec<Rule>, Error> {
-        self.tables.rules(table, chain)
+        match &self.rules {
+            Some(error) => Err(error.clone()),
+            None => self.tables.rules(table, chain),
+        }
     }
 
     fn sets(&mut self, table: &TableKey) -> Result<Vec<Set>, Error> {
@@ -413,23 +441,24 @@ impl Nftables for Failing {
     }
 }
 
+/// The error about an object that does not exist.
+fn not_found(tables: &SharedTables) -> Error {
+    let missing = TableKey::new(Family::Ipv4, "missing");
+    let error = tables.0.lock().apply(&[Operation::delete(missing)]).unwrap_err();
+    assert!(error.is_not_found());
+    error
+}
+
 #[test]
 fn a_refused_removal_fails_and_one_that_another_program_was_faster_with_is_done() {
     let mut process = Process::new();
     process.service(service("s1", 1));
     process.sync();
     let tables = process.node.tables;
-    let missing = TableKey::new(Family::Ipv4, "missing");
-    let not_found = tables.0.lock().apply(&[Operation::delete(missing)]).unwrap_err();
-    assert!(not_found.is_not_found());
     let outcome = |change: Error| {
-        let (tables, listing) = (tables.clone(), None);
-        let change = Some(change);
         let mut retiring = Retiring::new(Box::new(Failing {
-            tables,
-            families: Vec::new(),
-            listing,
-            change,
+            change: Some(change),
+            ..Failing::new(&tables)
         }));
         let retired = retire(&mut retiring, &BTreeMap::new(), true);
         retired.steps[0].outcome.clone()
@@ -438,7 +467,7 @@ fn a_refused_removal_fails_and_one_that_another_program_was_faster_with_is_done(
         outcome(Error::custom("delete it", "it is protected")),
         RetiredOutcome::Failed("cannot delete it: it is protected".to_owned())
     );
-    assert_eq!(outcome(not_found), RetiredOutcome::Done);
+    assert_eq!(outcome(not_found(&tables)), RetiredOutcome::Done);
 }
 
 #[test]
@@ -448,10 +477,9 @@ fn a_kernel_without_tables_has_nothing_left_and_what_cannot_be_listed_may_be_lef
     process.sync();
     let read = |families: &[Family], listing: Error| {
         let mut retiring = Retiring::new(Box::new(Failing {
-            tables: process.node.tables.clone(),
             families: families.to_vec(),
             listing: Some(listing),
-            change: None,
+            ..Failing::new(&process.node.tables)
         }));
         let read = retiring.read(Instant::now(), &|_| false);
         (read.ok(), retiring.has_found())
@@ -469,21 +497,18 @@ fn a_kernel_without_tables_has_nothing_left_and_what_cannot_be_listed_may_be_lef
     assert_eq!(read(&[Family::Ipv6], denied()), (None, true));
 }
 
-#[test]
-fn foreign_tables_of_the_same_families_stay_and_kube_proxys_may_lack_a_chain() {
-    let node = Process::new().node;
-    let table = |name| TableKey::new(Family::Ipv4, name);
+/// Adds a table of kube-proxy that has only the map of its frontends, with this one. Returns the map.
+fn add_kube_proxy(node: &Node, frontend: [u8; 4]) -> Set {
+    let table = TableKey::new(Family::Ipv4, "kube-proxy");
     let types = [DataType::Ipv4Address, DataType::Protocol, DataType::Service];
-    let ips = Set::map(table("kube-proxy").set("service-ips"), &types, &[DataType::Mark]);
-    let served = [10, 96, 0, 1];
+    let ips = Set::map(table.set("service-ips"), &types, &[DataType::Mark]);
     let frontend = Value::concat([
-        std::net::Ipv4Addr::from(served).into(),
+        std::net::Ipv4Addr::from(frontend).into(),
         Value::protocol(6),
         Value::port(80),
     ]);
     let operations = [
-        Operation::add(Table::new(table("foreign"))),
-        Operation::add(Table::new(table("kube-proxy"))),
+        Operation::add(Table::new(table)),
         Operation::add(ips.clone()),
         Operation::add(Elements::new(
             ips.key.clone(),
@@ -491,6 +516,41 @@ fn foreign_tables_of_the_same_families_stay_and_kube_proxys_may_lack_a_chain() {
         )),
     ];
     node.tables.0.lock().apply(&operations).unwrap();
+    ips
+}
+
+#[test]
+fn a_table_of_kube_proxy_whose_rules_cannot_be_read_stays_as_it_is_as_long_as_a_frontend_of_it_does() {
+    let node = Process::new().node;
+    let served = [10, 96, 0, 1];
+    let ips = add_kube_proxy(&node, served);
+    let retiring = |rules: Error| {
+        Retiring::new(Box::new(Failing {
+            rules: Some(rules),
+            ..Failing::new(&node.tables)
+        }))
+    };
+    let waiting = BTreeMap::from([(key(served, 80), unserved("a", &[]))]);
+    // Another program deleted the chain.
+    let retired = retire(&mut retiring(not_found(&node.tables)), &waiting, true);
+    assert_eq!((retired.held.len(), retired.problems.len()), (1, 0));
+    let mut retiring = retiring(Error::custom("list rules", "not now"));
+    let retired = retire(&mut retiring, &waiting, true);
+    assert_eq!(retired.problems, ["cannot list rules: not now"]);
+    assert_eq!((retired.steps.len(), retired.is_gone), (0, false));
+    assert_eq!(node.tables.0.lock().list_elements(&ips.key).unwrap().len(), 1);
+    // With the last frontend the table is deleted as a whole.
+    let retired = retire(&mut retiring, &BTreeMap::new(), true);
+    assert_eq!((retired.problems.len(), retired.steps.len()), (0, 1));
+}
+
+#[test]
+fn foreign_tables_of_the_same_families_stay_and_kube_proxys_may_lack_a_chain() {
+    let node = Process::new().node;
+    let served = [10, 96, 0, 1];
+    let foreign = Operation::add(Table::new(TableKey::new(Family::Ipv4, "foreign")));
+    node.tables.0.lock().apply(&[foreign]).unwrap();
+    add_kube_proxy(&node, served);
     let mut retiring = Retiring::new(Box::new(node.tables.clone()));
     assert!(retiring.is_read_again());
     let held = |retiring: &mut Retiring, ranges: &[&str]| {

@@ -220,6 +220,11 @@ fn the_plan_of_a_cleanup_prints_the_commands_that_it_executes_and_changes_nothin
         "{planned:#?}"
     );
     assert_eq!(planned.last(), Some(&"ip link delete kube-ipvs0 type dummy"));
+    // Sets are destroyed with their entries.
+    assert!(
+        !planned.iter().any(|command| command.starts_with("ipset del ")),
+        "{planned:#?}"
+    );
     let mut kernel = retiring.into_kernel().unwrap();
     assert_eq!(comparable(&mut kernel), before);
     let mut retiring = self::retiring(kernel);

@@ -323,6 +323,35 @@ fn connections_end_at_the_deadline_also_in_another_process() {
     assert!(!node.has_link());
 }
 
+#[test]
+fn each_service_has_its_own_limit() {
+    let with = |name: &str, ip: &str, annotation: &str, value: &str| {
+        let mut service = service(name, ip);
+        let annotation = format!("kernlink.io/{annotation}");
+        service.annotations.insert(annotation, value.to_owned());
+        service
+    };
+    let mut config = config();
+    config.services.defaults.drain_timeout = Some(Duration::from_secs(30));
+    let services = [
+        with("longer", "10.96.0.1", "drain-timeout", "60s"),
+        with("without", "10.96.0.2", "drain-timeout", "0"),
+        // While it serves, this scheduler refuses the clients of a real server that drains. Now there are no new ones.
+        with("hashed", "10.96.0.3", "scheduler", "sh"),
+    ];
+    let mut node = Node::new(config, &services);
+    node.read(NONE);
+    let texts = commands(&node.round());
+    for (last, limit) in [(1, 60), (3, 30)] {
+        let text = format!("add KERNLINK-DRAIN 10.96.0.{last},tcp:80,10.244.0.1");
+        let text = &texts[place(&texts, &text)];
+        assert!(text.contains(&format!("timeout {limit}")), "{text}");
+        assert!(!has(&texts, &format!("-D -t 10.96.0.{last}:80")), "{texts:#?}");
+    }
+    place(&texts, "-D -t 10.96.0.2:80");
+    assert!(!has(&texts, "10.96.0.2,tcp:80,10.244.0.1"), "{texts:#?}");
+}
+
 fn spare(node: &Node) -> Retiring {
     Retiring::new(node.config.clone(), Box::new(node.links.clone())).unwrap()
 }
@@ -386,6 +415,26 @@ fn a_restricted_frontend_stays_only_while_no_more_is_admitted_than_its_ranges_ad
         let held = node.round().held;
         assert_eq!(held.contains(&frontend), stays, "{before:?} {after:?}: {held:?}");
     }
+}
+
+#[test]
+fn a_restricted_frontend_stays_if_the_source_ranges_of_another_one_are_others_now() {
+    let other = |ranges: &[&str]| {
+        let mut other = load_balancer(ranges);
+        other.name = ObjectName::new("ns", "other");
+        other.cluster_ip = "10.96.0.2".to_owned();
+        other.ingress[0].ip = "203.0.113.2".to_owned();
+        other
+    };
+    let ranges = ["198.51.100.0/24"];
+    let mut node = Node::new(config(), &[load_balancer(&ranges), other(&ranges)]);
+    upsert(&mut node.model, other(&["198.51.100.0/25"]));
+    node.model.sync(node.now).unwrap();
+    let [first, second] = [1, 2].map(|last| frontend([203, 0, 113, last], 80));
+    node.hold(first, &ranges);
+    node.hold(second, &["198.51.100.0/25"]);
+    node.read(NONE);
+    assert_eq!(node.round().held, [first].into());
 }
 
 /// The chains that iptables mode has too.
@@ -580,6 +629,28 @@ fn an_address_stays_while_connections_of_the_node_use_it_until_its_limit_has_pas
         }
         assert!(!node.has_link());
     }
+}
+
+#[test]
+fn a_process_that_finds_only_tables_and_sets_reads_the_tables_again_after_the_serving_mode_wrote_them() {
+    let mut node = Node::web();
+    node.read(NONE);
+    let is_last = |_| {
+        let texts = commands(&node.round());
+        node.now += INTERVAL;
+        has(&texts, "address delete 10.96.0.1/32")
+    };
+    assert!((0..10).any(is_last));
+    let other = spare(&node);
+    let kernel = std::mem::replace(&mut node.retiring, other)
+        .into_kernel()
+        .unwrap();
+    node.retiring = spare(&node).with_kernel(kernel);
+    node.read(NONE);
+    let retired = node.round();
+    assert_eq!(commands(&retired), [""; 0]);
+    assert_eq!((retired.next, retired.is_gone), (Some(node.now), false));
+    assert!(has(&commands(&node.round()), "-X KUBE-IPVS-FILTER"));
 }
 
 #[test]

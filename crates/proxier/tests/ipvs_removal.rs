@@ -24,23 +24,30 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kernlink_dummylink::LinkName;
+use kernlink_iptables_restore::{
+    Edit, Error, Iptables, Operation, Refused, RefusedKind, Restore, Ruleset, Save, Table,
+};
 use kernlink_proxier::ipvs_mode::hand_back::HandBack;
 use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Kernel, SetId};
 use kernlink_proxier::retire::{Retire, Retired, RetiredOutcome, Round};
-use kernlink_services::Family;
+use kernlink_services::{Family, Service};
 
 use crate::faulty::Faults;
 use crate::node::{bound, config, endpoints, proxier, service, upsert, virtual_servers};
-use crate::udp::{add, clients, udp, udp_endpoints, udp_service};
+use crate::udp::{NODE_PORT, add, clients, udp, udp_endpoints, udp_service, with_node_port};
 use crate::without_module::WithoutModule;
 
 /// A host after IPVS mode served a TCP and a UDP Service, with a flow to the latter, and faults that tests inject.
 fn served() -> (Kernel, Faults) {
+    served_with(udp_service("dns", "10.96.0.10"))
+}
+
+fn served_with(dns: Service) -> (Kernel, Faults) {
     let mut proxier = proxier(config(), host::host());
     upsert(&mut proxier, service("web", "10.96.0.1"));
     endpoints(&mut proxier, "web", &[1]);
-    upsert(&mut proxier, udp_service("dns", "10.96.0.10"));
+    upsert(&mut proxier, dns);
     udp_endpoints(&mut proxier, "dns", &[1]);
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
@@ -53,7 +60,10 @@ fn served() -> (Kernel, Faults) {
 
 /// The same after kube-proxy served: there is no ledger.
 fn served_by_kube_proxy() -> (Kernel, Faults) {
-    let (mut kernel, faults) = served();
+    handed_back(served())
+}
+
+fn handed_back((mut kernel, faults): (Kernel, Faults)) -> (Kernel, Faults) {
     let plan = HandBack::plan(&mut kernel);
     assert!(plan.execute(&mut kernel).iter().all(Result::is_ok), "{plan}");
     assert!(
@@ -70,6 +80,23 @@ fn clean(kernel: Kernel) -> (Kernel, Retired) {
     let mut retiring = Retiring::new(config(), links).unwrap().with_kernel(kernel);
     let retired = retiring.retire(&Round::without_serving_mode(Instant::now()));
     (retiring.into_kernel().unwrap(), retired)
+}
+
+/// A new process on a node that another mode serves. By the link it finds that something is left.
+fn retiring(kernel: Kernel) -> Retiring {
+    let link = LinkName::new("kube-ipvs0").unwrap();
+    let links = Box::new(kernlink_dummylink::Fake::new().with_link(link, Some("dummy"), &[]));
+    Retiring::new(config(), links).unwrap().with_kernel(kernel)
+}
+
+/// One round while another mode serves the node, which serves all frontends. Returns when the next one is due.
+fn round(retiring: &mut Retiring, now: Instant) -> (Retired, Instant) {
+    let retired = retiring.retire(&Round {
+        has_serving_mode: true,
+        ..Round::without_serving_mode(now)
+    });
+    let next = retired.next.unwrap_or(now).max(now + Duration::from_secs(1));
+    (retired, next)
 }
 
 /// The commands that failed, and those that were skipped.
@@ -105,9 +132,7 @@ fn remove_rest(kernel: Kernel, faults: &Faults) {
     assert_eq!(clients(&mut kernel), [0; 0]);
     let listed = host::listed(&mut kernel);
     assert_eq!(listed, host::listed(&mut host::host()));
-    let rules = kernel
-        .rules
-        .save(&kernlink_iptables_restore::Save::all(Family::Ipv4));
+    let rules = kernel.rules.save(&Save::all(Family::Ipv4));
     let rules = rules.unwrap().to_string();
     assert!(!rules.contains("KUBE-"), "{rules}");
 }
@@ -134,6 +159,149 @@ fn stale_flows_that_could_not_be_deleted_are_deleted_by_the_next_removal() {
         faults.end();
         assert_eq!(clients(&mut kernel), [1]);
         remove_rest(kernel, &faults);
+    }
+}
+
+#[test]
+fn stale_flows_to_a_node_port_are_found_by_its_entry() {
+    let dns = with_node_port(udp_service("dns", "10.96.0.10"), NODE_PORT);
+    let (mut kernel, faults) = handed_back(served_with(dns));
+    add(&mut kernel, &[udp(2, "192.0.2.1:30053", "10.244.0.1:5353")]);
+    faults.refuse("conntrack -L");
+    let (mut kernel, retired) = clean(kernel);
+    assert!(!retired.is_gone);
+    faults.end();
+    assert_eq!(clients(&mut kernel), [1, 2]);
+    remove_rest(kernel, &faults);
+}
+
+#[test]
+fn while_another_mode_serves_a_udp_virtual_server_waits_for_the_deletion_of_its_flows_and_no_other_does() {
+    let (kernel, faults) = served();
+    let mut retiring = retiring(kernel);
+    let start = Instant::now();
+    assert_eq!(retiring.read(start, &|_| false), Ok(true));
+    faults.refuse("conntrack -L");
+    let (retired, mut now) = round(&mut retiring, start);
+    let (failed, skipped) = undone(&retired);
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(failed[0].contains("flows"), "{failed:?}");
+    assert_eq!(skipped.first(), Some(&"ipvsadm -D -u 10.96.0.10:53"));
+    let is_deleted = |_| {
+        let (retired, next) = round(&mut retiring, now);
+        now = next;
+        let mut steps = retired.steps.iter();
+        steps.any(|step| step.command == "ipvsadm -D -t 10.96.0.1:80" && step.outcome == RetiredOutcome::Done)
+    };
+    assert!((0..10).any(is_deleted));
+    remove_rest(retiring.into_kernel().unwrap(), &faults);
+}
+
+/// It is not known which sets rules name, nor which chains are left.
+#[test]
+fn while_the_tables_cannot_be_read_chains_sets_and_the_link_stay() {
+    let (kernel, faults) = served();
+    let mut retiring = retiring(kernel);
+    let mut now = Instant::now();
+    assert_eq!(retiring.read(now, &|_| false), Ok(true));
+    faults.refuse("read tables");
+    let mut problems = Vec::new();
+    for _ in 0..20 {
+        let (retired, next) = round(&mut retiring, now);
+        now = next;
+        for step in &retired.steps {
+            let is_of_rest = ["destroy", "link delete", "-restore"].map(|text| step.command.contains(text));
+            assert_eq!(is_of_rest, [false; 3], "{}", step.command);
+        }
+        assert!(!retired.is_gone);
+        problems = retired.problems;
+    }
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert_eq!(retiring.read(now, &|_| false), Err(problems[0].clone()));
+    faults.end();
+    assert_eq!(retiring.read(now, &|_| false), Ok(true));
+    let is_gone = |_| {
+        let (retired, next) = round(&mut retiring, now);
+        now = next;
+        retired.is_gone
+    };
+    assert!((0..60).any(is_gone));
+    remove_rest(retiring.into_kernel().unwrap(), &faults);
+}
+
+/// Tables of a host without those of IPv6.
+struct WithoutIpv6(Box<dyn Iptables>);
+
+impl Iptables for WithoutIpv6 {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        self.0.execute(operations)
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        if request.family != Family::Ipv6 {
+            return self.0.save(request);
+        }
+        Err(Error::Refused {
+            tool: "ip6tables-save".to_owned(),
+            refused: Box::new(Refused::Whole(Family::Ipv6)),
+            kind: RefusedKind::Unsupported,
+            text: "Table does not exist".to_owned(),
+            status: Some(3),
+            applied: Vec::new(),
+        })
+    }
+}
+
+#[test]
+fn the_removal_ends_on_a_host_without_the_tables_of_a_family() {
+    let (mut kernel, faults) = served();
+    kernel.rules = Box::new(WithoutIpv6(kernel.rules));
+    let mut retiring = retiring(kernel);
+    let mut now = Instant::now();
+    assert_eq!(retiring.read(now, &|_| false), Ok(true));
+    let is_gone = |_| {
+        let (retired, next) = round(&mut retiring, now);
+        now = next;
+        assert_eq!(retired.problems, [""; 0]);
+        retired.is_gone
+    };
+    assert!((0..60).any(is_gone));
+    remove_rest(retiring.into_kernel().unwrap(), &faults);
+}
+
+#[test]
+fn the_link_is_deleted_with_the_sets_or_by_the_next_round_if_a_rule_names_one() {
+    for is_named in [false, true] {
+        let (mut kernel, _) = served();
+        if is_named {
+            let rule = "-m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT";
+            let edit = Edit::append("FORWARD".parse().unwrap(), rule.parse().unwrap());
+            let restore = Restore::new(Family::Ipv4).with(Table::Filter, edit);
+            kernel.rules.restore(&restore).unwrap();
+        }
+        let mut retiring = retiring(kernel);
+        let mut now = Instant::now();
+        assert_eq!(retiring.read(now, &|_| false), Ok(true));
+        let mut rounds = Vec::new();
+        loop {
+            let (retired, next) = round(&mut retiring, now);
+            assert_eq!(undone(&retired), (Vec::new(), Vec::new()));
+            if retired.is_gone {
+                break;
+            }
+            rounds.push(retired);
+            assert!(rounds.len() < 60, "{:?}", rounds.last());
+            now = next;
+        }
+        let round_of = |text: &str| {
+            let has = |round: &Retired| round.steps.iter().any(|step| step.command.contains(text));
+            rounds.iter().position(has).unwrap()
+        };
+        let chains = round_of("-X KUBE-IPVS-FILTER");
+        assert_eq!(round_of("destroy KUBE-LOOP-BACK"), chains);
+        assert_eq!(round_of("link delete"), chains + usize::from(is_named));
+        let sets = set_names(&mut retiring.into_kernel().unwrap());
+        assert_eq!(sets.contains(&"KUBE-CLUSTER-IP".to_owned()), is_named);
     }
 }
 
@@ -214,6 +382,19 @@ fn a_family_of_which_it_is_not_known_which_virtual_servers_are_owned_stays_as_it
 }
 
 #[test]
+fn it_is_not_known_whether_it_serves_only_if_it_is_not_known_which_virtual_servers_are_owned() {
+    let is_serving = |reading: &str| {
+        let (kernel, faults) = served();
+        faults.refuse(reading);
+        let links = Box::new(kernlink_dummylink::Fake::new());
+        let mut retiring = Retiring::new(config(), links).unwrap().with_kernel(kernel);
+        retiring.is_serving()
+    };
+    assert!(is_serving("read set KERNLINK-VS").is_err());
+    assert_eq!(is_serving("read set KUBE-LOOP-BACK"), Ok(true));
+}
+
+#[test]
 fn a_restore_that_is_refused_keeps_the_sets_of_its_family_only() {
     let (kernel, faults) = served();
     faults.refuse("ip6tables-restore");
@@ -252,10 +433,7 @@ fn the_removal_ends_on_a_kernel_without_connection_tracking_over_netlink() {
             kernlink_conntrack::Fake::new(),
             Arc::clone(&is_loaded),
         ));
-        // By the link it is found that something is left.
-        let link = LinkName::new("kube-ipvs0").unwrap();
-        let links = Box::new(kernlink_dummylink::Fake::new().with_link(link, Some("dummy"), &[]));
-        let mut retiring = Retiring::new(config(), links).unwrap().with_kernel(kernel);
+        let mut retiring = retiring(kernel);
         let mut now = Instant::now();
         if has_serving_mode {
             assert_eq!(retiring.read(now, &|_| false), Ok(true));
@@ -286,9 +464,7 @@ fn the_removal_ends_on_a_kernel_without_connection_tracking_over_netlink() {
 fn a_process_that_could_not_destroy_a_set_goes_on_until_it_is_destroyed() {
     let (kernel, faults) = served();
     faults.refuse("destroy KUBE-CLUSTER-IP");
-    let link = LinkName::new("kube-ipvs0").unwrap();
-    let links = Box::new(kernlink_dummylink::Fake::new().with_link(link, Some("dummy"), &[]));
-    let mut retiring = Retiring::new(config(), links).unwrap().with_kernel(kernel);
+    let mut retiring = retiring(kernel);
     let mut now = Instant::now();
     assert!(retiring.read(now, &|_| false).unwrap());
     let with_serving_mode = |now| Round {

@@ -220,11 +220,7 @@ pub(super) fn is_left(tables: &Ruleset, family: Family, kept: Kept<'_>) -> bool 
 
 /// The edits that remove the chains and jumps of a table.
 fn removed_from(tables: &Ruleset, family: Family, table: Table, kept: Kept<'_>) -> Vec<Edit> {
-    let fixed = FixedChain::ALL
-        .iter()
-        .copied()
-        .filter(|chain| chain.table() == table);
-    let fixed = fixed.map(FixedChain::text);
+    let fixed = FixedChain::ALL.iter().copied().map(FixedChain::text);
     // The serving mode writes them, and this plan removes the rules in them that lead to chains of iptables mode.
     let rewritten: Vec<&str> = fixed
         .filter(|name| kept(&name_of_chain(family, table, name)))

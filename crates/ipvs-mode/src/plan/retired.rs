@@ -9,7 +9,8 @@
 //!    addresses. Flows to UDP virtual servers are deleted before; the next packet of a client begins one that the other mode translates.
 //! 3. Addresses without virtual servers are removed unless connections of this node use them as their source.
 //! 4. If there are no more of these: jumps and chains, then the sets that the chains named, last the link. A node without the link has
-//!    nothing of IPVS mode. Chains stay that another mode has too, of which anything is on the node: their rules are its own then.
+//!    nothing of IPVS mode. Chains stay that another mode has too, of which anything is on the node: their rules are its own then. All of this
+//!    waits until the tables of all families can be read.
 //!
 //! If no mode serves the node, one plan removes everything, in the same order except that addresses are removed first. A step that fails
 //! prevents only those that would fail too, and those that a later removal needs: what identifies a virtual server as owned stays as long as the

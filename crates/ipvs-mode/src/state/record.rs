@@ -31,9 +31,8 @@ impl State {
                     }
                 }
             }
-            Operation::Rules(operation) if self.retired.is_some() => {
-                self.record_removed_chains(operation.family());
-            }
+            // They are read again before the next plan.
+            Operation::Rules(_) if self.retired.is_some() => {}
             Operation::Rules(operation) => {
                 let family = operation.family();
                 let is_restore = matches!(**operation, kernlink_iptables_restore::Operation::Restore(_));

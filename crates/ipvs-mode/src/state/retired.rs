@@ -13,6 +13,7 @@ use kernlink_netfilter::name_of_chain;
 use kernlink_services::{Family, FrontendKey, ObjectName};
 
 use super::{ObservedRules, State};
+use crate::error::Error;
 use crate::key::Key;
 use crate::rules;
 use crate::sets::{SetId, of_virtual_server, protocol_port};
@@ -240,9 +241,22 @@ impl State {
         }
     }
 
-    /// Records that the owned chains of a family were removed.
-    pub(crate) fn record_removed_chains(&mut self, family: Family) {
-        self.chains[family.index()].observed = ObservedRules::Unknown;
+    /// Whether it is known which chains exist, if nothing that Services need is left.
+    ///
+    /// # Errors
+    /// Why the tables of a family could not be read. A host without them has no chains.
+    pub(crate) fn check_tables(&self) -> Result<(), Error> {
+        if self.has_served() {
+            return Ok(());
+        }
+        for chains in &self.chains {
+            match &chains.observed {
+                ObservedRules::Unreadable(Error::Rules(error)) if error.is_unsupported() => {}
+                ObservedRules::Unreadable(error) => return Err(error.clone()),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The objects to read again. Each plan with steps is followed by another one at once.
