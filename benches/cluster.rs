@@ -245,6 +245,23 @@ pub fn change<M: DataPath>(proxier: &mut Proxier<M>, slice: EndpointSlice) {
     proxier.change(SOURCE, endpoint_slice(slice));
 }
 
+/// A first sync, with that of the first Services before it.
+///
+/// # Errors
+/// If a step failed.
+pub fn sync<M: DataPath>(proxier: &mut Proxier<M>) -> Result<()> {
+    let mut synced = proxier.sync(Instant::now())?;
+    if synced.is_partial {
+        synced = proxier.sync(Instant::now())?;
+    }
+    if synced.is_success() {
+        return Ok(());
+    }
+    let text = synced.to_string();
+    let lines: Vec<&str> = text.lines().take(5).collect();
+    Err(lines.join("\n").into())
+}
+
 /// The name of this node.
 pub const NODE_NAME: &str = "node-0";
 /// The namespace of all Services but the two of the system.

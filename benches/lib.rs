@@ -4,9 +4,11 @@ pub mod agent;
 pub mod cluster;
 pub mod control_group;
 mod figure;
+pub mod kube_proxy;
 pub mod memory;
 pub mod recorded;
 pub mod runs;
+pub mod traffic;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,6 @@
 //!
 //! Needs root; for other programs, `nft` and the tools of iptables.
 
-mod kube_proxy;
 mod neighbours;
 mod packets;
 mod rolling;
@@ -23,7 +22,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const SIZES: [u32; 3] = [1_000, 10_000, 50_000];
 /// The environment variable with the parts to run, separated by commas: `syncs`, `restart`, `resident`, `chains`, `neighbours`, `rolling`,
-/// `packets`, `kube_proxy`. Without it all run.
+/// `packets`. Without it all run.
 const PARTS: &str = "KERNLINK_BENCH_NFTABLES";
 /// The environment variable with the number of Services for a process that prints its resident memory.
 const RESIDENT: &str = "KERNLINK_BENCH_RESIDENT";
@@ -40,7 +39,7 @@ fn main() -> Result<()> {
         let mut requested = parts.iter().flat_map(|parts| parts.split(','));
         parts.is_none() || requested.any(|requested| requested == part)
     };
-    let all: [(&str, Part); 8] = [
+    let all: [(&str, Part); 7] = [
         ("syncs", syncs::run),
         ("restart", syncs::restart),
         ("resident", syncs::resident),
@@ -48,7 +47,6 @@ fn main() -> Result<()> {
         ("neighbours", neighbours::run),
         ("rolling", rolling::run),
         ("packets", packets::run),
-        ("kube_proxy", packets::kube_proxy),
     ];
     for (part, run) in all {
         if is_requested(part) {

@@ -1,74 +1,102 @@
-//! New connections to Services, and kube-proxy in the same run, if the environment variable `KERNLINK_KUBE_PROXY` names its program.
+//! New connections to Services with nftables mode and with the rules of iptables mode, in turn; and with those of kube-proxy in both modes, if its program
+//! is given.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::cluster::{self, Cluster, ENDPOINTS};
+use kernlink_benches::kube_proxy::{self, KubeProxy};
+use kernlink_benches::traffic::{Node, measure};
 use kernlink_benches::{Result, figure};
 use kernlink_iptables_restore::{Client, Variant};
-use kernlink_kernel_tests::tools;
-use kernlink_kernel_tests::traffic::Network;
 use kernlink_proxier::iptables_mode;
 use kernlink_proxier::services::EndpointSlice;
 
-use super::kube_proxy::KubeProxy;
-use super::neighbours::percentile;
 use super::{proxier, sync};
 
 const SIZES: [u32; 3] = [10, 10_000, 50_000];
-/// The numbers of Services with which the peers are measured: what they need grows faster.
+/// The numbers of Services with which the peers are measured: what they need to write their rules grows faster.
 const SIZES_OF_PEERS: [u32; 2] = [10, 10_000];
-/// How long connections are opened.
-const TIME: Duration = Duration::from_secs(4);
-/// The path of kube-proxy.
-const KUBE_PROXY: &str = "KERNLINK_KUBE_PROXY";
+const ROUNDS: u32 = 9;
+/// How long connections are opened at each node in a round.
+const TIME: Duration = Duration::from_millis(500);
+/// How long the first sync of kube-proxy, or one after a change, may take.
+const LIMIT: Duration = Duration::from_secs(300);
+/// The name of nftables mode in figures.
+const KERNLINK: &str = "kernlink";
 
 pub(crate) fn run() -> Result<()> {
+    let program = kube_proxy::program();
+    let mut nodes = Vec::new();
     for size in SIZES {
         let cluster = Cluster::new(size);
-        measure("kernlink", size, || {
+        nodes.push(Node::new(KERNLINK, size, || {
             let mut proxier = proxier(&cluster)?;
             sync(&mut proxier)?;
             Ok(proxier)
-        })?;
+        })?);
+        if !SIZES_OF_PEERS.contains(&size) {
+            continue;
+        }
+        nodes.push(Node::new("iptables_mode", size, || iptables(&cluster))?);
+        if let Some(program) = &program {
+            nodes.push(Node::new("kube_proxy", size, || {
+                nftables_of_kube_proxy(program, &cluster)
+            })?);
+            nodes.push(Node::new("kube_proxy_iptables", size, || {
+                start(program, "iptables", &cluster).map(drop)
+            })?);
+        }
     }
-    for size in SIZES_OF_PEERS {
-        let cluster = Cluster::new(size);
-        measure("iptables_mode", size, || iptables(&cluster))?;
+    let all = measure(&nodes, ROUNDS, TIME)?;
+    all.iter().try_for_each(|one| one.print("nftables_mode"))?;
+    let own: Vec<_> = all.iter().filter(|one| one.name == KERNLINK).collect();
+    for one in &own {
+        let peers = all
+            .iter()
+            .filter(|peer| peer.size == one.size && peer.name != KERNLINK);
+        for peer in peers {
+            let name = format!("nftables_mode.connections_over.{}.{}", peer.name, peer.size);
+            figure(&name, one.rate_over(peer), "ratio")?;
+        }
+    }
+    if let [smallest, .., largest] = &own[..] {
+        let name = format!(
+            "nftables_mode.connections_{}_over_{}",
+            largest.size, smallest.size
+        );
+        figure(&name, largest.rate_over(smallest), "ratio")?;
     }
     Ok(())
 }
 
-/// kube-proxy in nftables mode.
-pub(crate) fn kube_proxy() -> Result<()> {
-    let Some(program) = std::env::var_os(KUBE_PROXY).map(PathBuf::from) else {
-        println!("kube-proxy is not measured: {KUBE_PROXY} is not set");
-        return Ok(());
-    };
-    for size in SIZES_OF_PEERS {
-        let cluster = Cluster::new(size);
-        measure("kube_proxy", size, || {
-            let name = format!("{size}x{ENDPOINTS}");
-            let start = Instant::now();
-            let mut kube_proxy = KubeProxy::start(&program, "nftables", &cluster)?;
-            let Some(first) = kube_proxy.wait_for_syncs(1.0)? else {
-                return Err(
-                    format!("{name}: kube-proxy does not serve after {:.0?}", start.elapsed()).into(),
-                );
-            };
-            figure(
-                &format!("nftables_mode.kube_proxy_cold_s.{name}"),
-                start.elapsed().as_secs_f64(),
-                "s",
-            )?;
-            one_change(&mut kube_proxy, &cluster, first, &name)?;
-            Ok(kube_proxy)
-        })?;
+/// kube-proxy after its first sync, with the number of its syncs and the time that they took. The rules that it wrote stay when it ended.
+fn start(program: &Path, mode: &str, cluster: &Cluster) -> Result<(KubeProxy, (f64, f64))> {
+    let mut kube_proxy = KubeProxy::start(program, mode, cluster)?;
+    let start = Instant::now();
+    match kube_proxy.wait_for_syncs(1.0, LIMIT)? {
+        Some(syncs) => Ok((kube_proxy, syncs)),
+        None => Err(format!(
+            "kube-proxy in {mode} mode does not serve {} Services after {:.0?}",
+            cluster.size,
+            start.elapsed()
+        )
+        .into()),
     }
-    Ok(())
+}
+
+/// kube-proxy in nftables mode, until it has written a few changes.
+fn nftables_of_kube_proxy(program: &Path, cluster: &Cluster) -> Result<()> {
+    let name = format!("{}x{ENDPOINTS}", cluster.size);
+    let before = Instant::now();
+    let (mut kube_proxy, first) = start(program, "nftables", cluster)?;
+    figure(
+        &format!("nftables_mode.kube_proxy_cold_s.{name}"),
+        before.elapsed().as_secs_f64(),
+        "s",
+    )?;
+    one_change(&mut kube_proxy, cluster, first, &name)
 }
 
 /// The median time of a sync of kube-proxy after the change of one endpoint.
@@ -80,7 +108,7 @@ fn one_change(kube_proxy: &mut KubeProxy, cluster: &Cluster, first: (f64, f64), 
         // Later than its shortest interval between syncs.
         thread::sleep(Duration::from_secs(2));
         kube_proxy.change(slice, version);
-        let Some(after) = kube_proxy.wait_for_syncs(before.0 + 1.0)? else {
+        let Some(after) = kube_proxy.wait_for_syncs(before.0 + 1.0, LIMIT)? else {
             return Err(format!("{name}: kube-proxy did not write a change").into());
         };
         times.push((after.1 - before.1) / (after.0 - before.0));
@@ -96,7 +124,7 @@ fn one_change(kube_proxy: &mut KubeProxy, cluster: &Cluster, first: (f64, f64), 
     Ok(())
 }
 
-/// iptables mode with the legacy tools, whose rules are those of kube-proxy.
+/// iptables mode with the legacy tools.
 fn iptables(cluster: &Cluster) -> Result<()> {
     let mut kernel = iptables_mode::Kernel::open()?;
     let lock = PathBuf::from(format!("/dev/shm/kernlink-bench-{}.lock", std::process::id()));
@@ -106,78 +134,5 @@ fn iptables(cluster: &Cluster) -> Result<()> {
         .with_lock_file(lock);
     kernel.rules = Box::new(client);
     let mut proxier: iptables_mode::Proxier = cluster.proxier(&cluster::iptables_config()?, kernel)?;
-    let synced = proxier.sync(Instant::now())?;
-    if synced.is_success() {
-        Ok(())
-    } else {
-        Err(synced
-            .to_string()
-            .lines()
-            .take(5)
-            .collect::<Vec<_>>()
-            .join("\n")
-            .into())
-    }
-}
-
-/// Connections of the client to random Services, whose endpoints all are one server.
-fn measure<T>(name: &str, size: u32, serve: impl FnOnce() -> Result<T> + Send) -> Result<()> {
-    let network = Network::new(1);
-    let pod = &network.pods[0];
-    let listener = pod.run(|| {
-        tools::ip(&["route", "add", "local", "11.0.0.0/8", "dev", "lo"]);
-        TcpListener::bind("0.0.0.0:8080")
-    })?;
-    // Ends with the process.
-    thread::spawn(move || listener.incoming().for_each(drop));
-    let _entered = network.node.enter();
-    tools::ip(&[
-        "route",
-        "add",
-        "11.0.0.0/8",
-        "via",
-        &Network::pod_ipv4(0).to_string(),
-    ]);
-    tools::ip(&["route", "add", "10.0.0.0/8", "dev", "client"]);
-    // Connections that were reset are not counted for long.
-    tools::set_sysctl("net.netfilter.nf_conntrack_tcp_timeout_close", "1");
-    let _served = serve()?;
-    let mut times = network.client.run(|| {
-        tools::set_sysctl("net.ipv4.ip_local_port_range", "1024 65000");
-        connect_many(size)
-    })?;
-    let rate = times.len() as f64 / TIME.as_secs_f64();
-    times.sort();
-    let (half, most) = (percentile(&times, 0.5), percentile(&times, 0.99));
-    println!("{name} {size}: {rate:.0} connections/s, {half:.2?}, p99 {most:.2?}");
-    let name = |what: &str, unit: &str| format!("nftables_mode.{what}_{unit}.{name}.{size}");
-    figure(&name("connections", "per_s"), rate, "connections/s")?;
-    figure(&name("connect", "us"), half.as_secs_f64() * 1e6, "us")?;
-    Ok(())
-}
-
-/// Opens connections to random Services, one after the other. Returns the time of each.
-fn connect_many(size: u32) -> io::Result<Vec<Duration>> {
-    let mut random = 0x9e37_79b9_u32;
-    let mut times = Vec::new();
-    let mut connect = |is_counted: bool| -> io::Result<()> {
-        // Xorshift.
-        random ^= random << 13;
-        random ^= random >> 17;
-        random ^= random << 5;
-        let address = IpAddr::from((0x0a61_0000 + random % size).to_be_bytes());
-        let start = Instant::now();
-        let stream = TcpStream::connect_timeout(&SocketAddr::new(address, 80), Duration::from_secs(10))?;
-        if is_counted {
-            times.push(start.elapsed());
-        }
-        kernlink_kernel_tests::traffic::reset_on_close(&stream)
-    };
-    for is_counted in [false, true] {
-        let start = Instant::now();
-        while start.elapsed() < if is_counted { TIME } else { TIME / 8 } {
-            connect(is_counted)?;
-        }
-    }
-    Ok(times)
+    cluster::sync(&mut proxier)
 }

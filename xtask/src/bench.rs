@@ -112,15 +112,18 @@ pub(crate) fn run(
         println!("== this machine: {machine} ==");
         Ok(Some(machine))
     };
-    let mut all = Measured::default();
-    for (position, executable) in here.into_iter().enumerate() {
-        let machine = machine()?;
-        let records = Records::new(&folder, position);
-        let mut step = here_step(executable, group, &path);
+    let with_kube_proxy = |mut step: Step| {
         if let Some(kube_proxy) = &kube_proxy {
             let value = kube_proxy.to_string_lossy().into_owned();
             step.environment.insert(KUBE_PROXY_VARIABLE.to_owned(), value);
         }
+        step
+    };
+    let mut all = Measured::default();
+    for (position, executable) in here.into_iter().enumerate() {
+        let machine = machine()?;
+        let records = Records::new(&folder, position);
+        let mut step = with_kube_proxy(here_step(executable, group, &path));
         // The loopback device of such a namespace is down.
         if provision::is_root() && executable.target != MACHINE {
             step = host::in_private_namespace(&step);
@@ -133,7 +136,7 @@ pub(crate) fn run(
         let machine = machine()?;
         let steps = in_vm
             .iter()
-            .map(|executable| memory_step(executable, group, &path))
+            .map(|executable| with_kube_proxy(memory_step(executable, group, &path)))
             .collect();
         let run = vm.run(workspace, steps)?;
         if let Some(problem) = &run.problem {
@@ -156,7 +159,7 @@ pub(crate) fn run(
     let Measured { figures, has_failed } = all;
     let mut good = !has_failed;
     if let Some(documented) = documented {
-        let findings = documented.compare(&figures, group);
+        let findings = documented.compare(&figures, group, kube_proxy.is_some());
         println!("{documented}");
         for finding in &findings {
             println!("  {finding}");

@@ -39,6 +39,9 @@ fn group(name: &str) -> &str {
 /// The group of the figures that have nothing to do with this project: they tell how fast the machine is.
 pub(crate) const MACHINE: &str = "machine";
 
+/// What the names of the figures of kube-proxy contain.
+const KUBE_PROXY: &str = "kube_proxy";
+
 /// How slow the machine is, by figures of the group `machine`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Machine {
@@ -205,8 +208,13 @@ impl Documented {
     }
 
     /// What does not hold: of the measured figures, each with the machine at that time, and of the documented ones of the
-    /// requested group, or of all groups but those that run only if they are requested.
-    pub(crate) fn compare(&self, measured: &[(Figure, Machine)], requested: Option<&str>) -> Vec<String> {
+    /// requested group, or of all groups but those that run only if they are requested. Those of kube-proxy are measured only if it was given.
+    pub(crate) fn compare(
+        &self,
+        measured: &[(Figure, Machine)],
+        requested: Option<&str>,
+        has_kube_proxy: bool,
+    ) -> Vec<String> {
         let mut findings = Vec::new();
         for (figure, machine) in measured {
             match self.figures.get(&figure.name) {
@@ -225,6 +233,7 @@ impl Documented {
             };
             is_requested
                 && group(name) != MACHINE
+                && (has_kube_proxy || !name.contains(KUBE_PROXY))
                 && !measured.iter().any(|(figure, _)| figure.name == **name)
         });
         findings.extend(missing.map(|(name, row)| {
@@ -476,7 +485,7 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         let mut measured = equal();
         measured.retain(|figure| figure.name != changed.name);
         measured.push(changed);
-        documented().compare(&usual(measured), None)
+        documented().compare(&usual(measured), None, true)
     }
 
     /// Measured on a machine that is as fast as the documented one.
@@ -516,7 +525,10 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
 
     #[test]
     fn what_holds_is_not_reported() {
-        assert_eq!(documented().compare(&usual(equal()), None), Vec::<String>::new());
+        assert_eq!(
+            documented().compare(&usual(equal()), None, true),
+            Vec::<String>::new()
+        );
         assert!(findings_with(figure("sync.calls", 2600.0, "calls")).is_empty());
         assert!(findings_with(figure("sync.calls", 9900.0, "calls")).is_empty());
     }
@@ -568,7 +580,7 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         let mut measured = equal();
         measured.retain(|figure| figure.name != "sync.calls");
         measured.push(figure("ipvs.new", 3.0, "ratio"));
-        let findings = documented().compare(&usual(measured.clone()), None);
+        let findings = documented().compare(&usual(measured.clone()), None, true);
         assert_eq!(
             findings,
             [
@@ -578,15 +590,22 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         );
         // Of another group than the requested one nothing is expected.
         measured.retain(|figure| figure.group() == "ipvs" && figure.name != "ipvs.new");
-        assert!(documented().compare(&usual(measured), Some("ipvs")).is_empty());
+        assert!(
+            documented()
+                .compare(&usual(measured), Some("ipvs"), true)
+                .is_empty()
+        );
     }
 
     #[test]
     fn figures_of_watchers_are_missing_only_if_they_are_requested() {
         let row = "| `watchers.connections` | 1 connections | |\n";
         let documented = Documented::parse(&format!("{TEXT}{row}")).unwrap();
-        assert_eq!(documented.compare(&usual(equal()), None), Vec::<String>::new());
-        assert_eq!(documented.compare(&[], Some("watchers")).len(), 1);
+        assert_eq!(
+            documented.compare(&usual(equal()), None, true),
+            Vec::<String>::new()
+        );
+        assert_eq!(documented.compare(&[], Some("watchers"), true).len(), 1);
     }
 
     #[test]
@@ -605,7 +624,7 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
                 measured.retain(|figure| figure.name != name);
                 measured.push(figure(name, value, unit));
             }
-            documented().compare(&at(slow, measured), None).len()
+            documented().compare(&at(slow, measured), None, true).len()
         };
         assert_eq!(with("sync.dumps", 0.0, "dumps"), 0);
         // 44 µs may be 44 × 2 / 2 to 44 × 3 × 2, and the aim is 180.
@@ -628,7 +647,7 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
             figure("sync.latency", 40.0, "us"),
             figure("ipvs.rate", 6e6, "messages/s"),
         ];
-        let findings = documented().compare(&at(fast, measured.to_vec()), Some("none"));
+        let findings = documented().compare(&at(fast, measured.to_vec()), Some("none"), true);
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert!(
             findings[0].starts_with("ipvs.rate: measured 6000000"),
@@ -652,7 +671,7 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         let without_aim = Documented::parse(&(TEXT.to_owned() + "| `machine.b_us` | 50 µs | |\n")).unwrap();
         assert!(without_aim.machine(&measured).is_err());
         // They are not compared themselves.
-        assert!(documented.compare(&usual(equal()), None).is_empty());
+        assert!(documented.compare(&usual(equal()), None, true).is_empty());
     }
 
     #[test]
@@ -682,5 +701,18 @@ factor of 1.5, and a figure with a unit by a factor of 2. See below.
         assert!(Documented::parse(&format!("{FACTOR_OF_RATIOS}1.5\n{row}")).is_err());
         assert!(Documented::parse(&format!("{FACTOR_OF_RATIOS}0.5; {FACTOR_OF_UNITS}2.\n{row}")).is_err());
         assert!(Documented::parse(&factors).is_err());
+    }
+
+    #[test]
+    fn figures_of_kube_proxy_are_missing_only_if_it_was_given() {
+        let text = TEXT.to_owned() + "| `nftables_mode.rate.kube_proxy.10` | 5 connections/s | |\n";
+        let documented = Documented::parse(&text).unwrap();
+        assert!(documented.compare(&usual(equal()), None, false).is_empty());
+        let findings = documented.compare(&usual(equal()), None, true);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].starts_with("nftables_mode.rate.kube_proxy.10: documented"));
+        let mut measured = equal();
+        measured.push(figure("nftables_mode.rate.kube_proxy.10", 50.0, "connections/s"));
+        assert_eq!(documented.compare(&usual(measured), None, true).len(), 1);
     }
 }

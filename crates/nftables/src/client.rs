@@ -94,7 +94,8 @@ pub trait Nftables: Send {
         None
     }
 
-    /// The number of the generation of the ruleset.
+    /// The number of the generation of the ruleset. Waits for a transaction that the kernel is executing: until it ends, a listing of its generation
+    /// may be incomplete.
     ///
     /// # Errors
     /// [`Error::Request`].

@@ -39,13 +39,15 @@ fn message(command: u8, flags: u16, generation: u32, attributes: &[Vec<u8>]) -> 
     Script::message(0x0a00 | u16::from(command), flags, &payload)
 }
 
-/// The next request is answered with the number of the generation.
+/// The next request is answered with the number of the generation. The transaction after it, which changes nothing, is refused.
 fn generation(script: Script, generation: u32) -> Script {
     let id = attribute(uapi::NFTA_GEN_ID, &generation.to_be_bytes());
     script
         .expect_anything()
         .answer(&message(uapi::NFT_MSG_NEWGEN, 0, generation, &[id]))
         .acknowledge(0, Ok(()))
+        .expect_anything()
+        .acknowledge(1, Err(Errno::EINVAL))
 }
 
 fn element(key: u32) -> Vec<u8> {

@@ -278,7 +278,7 @@ fn while_both_sets_are_replaced(read: impl Fn(&mut Client) -> Result<BTreeSet<Ve
 }
 
 /// The changes that a listing meets before the test ends.
-const MEETINGS: usize = 200;
+const MEETINGS: usize = 60;
 
 /// Sets `end` when it is dropped, also by a panic: the other thread ends then.
 fn ends_when_dropped(end: &AtomicBool) -> impl Drop + '_ {
@@ -291,7 +291,8 @@ fn ends_when_dropped(end: &AtomicBool) -> impl Drop + '_ {
     End(end)
 }
 
-const IN_EACH: u32 = 300;
+/// The elements of each of [`two_sets`]: so many that a listing has several messages, of at most 32 KiB each, and changes happen between them.
+const IN_EACH: u32 = 4_000;
 
 fn two_sets() -> [Operation; 3] {
     let set = |name| Operation::add(Set::new(table().set(name), &[DataType::Mark; 2]));

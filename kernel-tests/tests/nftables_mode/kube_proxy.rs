@@ -16,7 +16,7 @@ use kernlink_proxier::nftables_mode::{Kernel, Proxier};
 use kernlink_proxier::retire::{Retire, Retired, RetiredOutcome, Round, Unserved, remove_all};
 use kernlink_services::{FrontendKey, ObjectName, SourceId};
 
-use crate::support::{config, foreign_ruleset, on_network, sync_once};
+use crate::support::{config, foreign_ruleset, keep_udp_flows, on_network, sync_once};
 
 const RECORDED: &str = include_str!("kube_proxy/nftables.txt");
 const OBJECTS: &str = include_str!("kube_proxy/objects.yaml");
@@ -132,10 +132,7 @@ fn its_tables_are_replaced_in_one_transaction_of_each_family_while_every_connect
         load(FOREIGN);
         let foreign = foreign_ruleset();
         load(RECORDED);
-        // A flow of UDP is the same one at the end, however long the test takes.
-        for timeout in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
-            tools::set_sysctl(&format!("net.netfilter.{timeout}"), "3600");
-        }
+        keep_udp_flows();
         assert_state(network);
         let mut clients = Vec::new();
         let mut open = Vec::new();

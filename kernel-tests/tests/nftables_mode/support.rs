@@ -114,6 +114,13 @@ pub(crate) fn on_network(pods: u8, test: impl FnOnce(&Network)) {
     test(&network);
 }
 
+/// Keeps flows of UDP to the end of a test, however long the machine takes: without packets one ends after half a minute.
+pub(crate) fn keep_udp_flows() {
+    for timeout in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        tools::set_sysctl(&format!("net.netfilter.{timeout}"), "3600");
+    }
+}
+
 /// The servers that answer so many requests, each with the source address that it sees.
 pub(crate) fn answers(
     from: &NetNs,

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use kernlink_netlink::{AttributeWriter, Batch, Connection, Errno, Message, Reply, netfilter};
 
-use super::{ATTEMPTS, ElementIter, Nftables};
+use super::{ATTEMPTS, ElementIter, Nftables, messages};
 use crate::chain::{Chain, ChainKey};
 use crate::element::{Element, Elements};
 use crate::error::Error;
@@ -182,8 +182,23 @@ pub(super) fn generation(connection: &mut Connection) -> Result<u32, Error> {
     let write = |writer: &mut AttributeWriter<'_>| wire::header(writer, TableFamily::Unknown(0));
     one(connection, NFT_MSG_GETGEN, write, wire::decode_generation)
         .and_then(|generation| generation.ok_or(MISSING))
-        .map(|generation| generation.id)
+        .and_then(|generation| wait_for_transaction(connection).map(|()| generation.id))
         .map_err(failed("read the generation of the ruleset"))
+}
+
+/// Returns when no transaction is executed that began before: the kernel executes one after the other.
+///
+/// A transaction increments the generation first and removes what it deletes then, so a listing of this generation alone may miss what moves to the
+/// position of something that is removed meanwhile
+/// (`nf_tables_commit` in [`nf_tables_api.c`](https://github.com/torvalds/linux/blob/v6.12/net/netfilter/nf_tables_api.c)).
+fn wait_for_transaction(connection: &mut Connection) -> Result<(), NetlinkError> {
+    // A request that only reads is refused or ignored in a transaction, but answered.
+    let mut batch = messages::reading_transaction()?;
+    let refused = connection.execute_transaction(&mut batch)?;
+    match refused.into_iter().find(|refused| refused.index == 0) {
+        Some(refused) => Err(NetlinkError::Refused(refused.refusal)),
+        None => Ok(()),
+    }
 }
 
 pub(super) fn tables(
@@ -419,8 +434,8 @@ pub(super) fn list_elements(
 /// The elements of a set, by one attempt.
 ///
 /// The kernel adapts the size of a hash table some time after elements were added or deleted. A dump then begins again, or continues at another
-/// position, in one generation. It returns as many elements as the set has at least, so elements are missing only if others are returned
-/// twice.
+/// position, in one generation. If no transaction is executed meanwhile, it returns as many elements as the set has at least, so elements are missing
+/// only if others are returned twice.
 fn list_once(nftables: &mut (impl Nftables + ?Sized), set: &SetKey) -> Result<Vec<Element>, Error> {
     let elements: Result<Vec<Element>, Error> = nftables.elements(set)?.collect();
     match elements {

@@ -11,8 +11,9 @@ use crate::uapi::{
     NFNL_BATCH_GENID, NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NFT_MSG_DELCHAIN, NFT_MSG_DELFLOWTABLE,
     NFT_MSG_DELOBJ, NFT_MSG_DELRULE, NFT_MSG_DELSET, NFT_MSG_DELSETELEM, NFT_MSG_DELTABLE,
     NFT_MSG_DESTROYCHAIN, NFT_MSG_DESTROYFLOWTABLE, NFT_MSG_DESTROYOBJ, NFT_MSG_DESTROYRULE,
-    NFT_MSG_DESTROYSET, NFT_MSG_DESTROYSETELEM, NFT_MSG_DESTROYTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_NEWFLOWTABLE,
-    NFT_MSG_NEWOBJ, NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWTABLE,
+    NFT_MSG_DESTROYSET, NFT_MSG_DESTROYSETELEM, NFT_MSG_DESTROYTABLE, NFT_MSG_GETGEN, NFT_MSG_NEWCHAIN,
+    NFT_MSG_NEWFLOWTABLE, NFT_MSG_NEWOBJ, NFT_MSG_NEWRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM,
+    NFT_MSG_NEWTABLE,
 };
 use crate::wire::{self, Names, Placement};
 
@@ -52,6 +53,17 @@ pub(super) fn encode(
     }
     push_limit(batch, NFNL_MSG_BATCH_END, None).map_err(failed)?;
     Ok(encoded)
+}
+
+/// A transaction that changes nothing.
+pub(super) fn reading_transaction() -> Result<Batch, kernlink_netlink::Error> {
+    let mut batch = Batch::new();
+    push_limit(&mut batch, NFNL_MSG_BATCH_BEGIN, None)?;
+    batch.push(wire::message_type(NFT_MSG_GETGEN), 0, |writer| {
+        wire::header(writer, TableFamily::Unknown(0));
+    })?;
+    push_limit(&mut batch, NFNL_MSG_BATCH_END, None)?;
+    Ok(batch)
 }
 
 /// The message that begins or ends the transaction.

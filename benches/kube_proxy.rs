@@ -1,24 +1,40 @@
-//! kube-proxy, with an API server that has the objects of a cluster: lists and watches, and nothing else.
+//! kube-proxy, with an API server that has the objects of a cluster: lists and watches, and nothing else. The environment variable
+//! `KERNLINK_KUBE_PROXY` names the program.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kernlink_benches::Result;
-use kernlink_benches::cluster::{Cluster, NODE, NODE_NAME, PODS, slice_json};
 use kernlink_kernel_tests::programs;
 use kernlink_proxier::services::EndpointSlice;
 
+use crate::Result;
+use crate::cluster::{Cluster, NODE, NODE_NAME, PODS, slice_json};
+
 const METRICS: &str = "127.0.0.1:10249";
-/// How long the first sync, or one after a change, may take.
-const LIMIT: Duration = Duration::from_secs(300);
+/// The path of the program.
+const PROGRAM: &str = "KERNLINK_KUBE_PROXY";
+
+/// The program, if it was given.
+#[must_use]
+pub fn program() -> Option<PathBuf> {
+    let program = env::var_os(PROGRAM).map(PathBuf::from);
+    if program.is_none() {
+        println!("kube-proxy is not measured: {PROGRAM} is not set");
+    }
+    program
+}
 
 /// The lists of an API server, and the open watches of EndpointSlices.
+#[derive(Debug)]
 struct Objects {
     services: String,
     slices: String,
@@ -26,15 +42,19 @@ struct Objects {
 }
 
 /// A running kube-proxy. It is ended when this is dropped.
-pub(crate) struct KubeProxy {
+#[derive(Debug)]
+pub struct KubeProxy {
     child: Child,
     objects: Arc<Objects>,
     folder: PathBuf,
 }
 
 impl KubeProxy {
-    /// Starts the API server and the program in the calling thread's network namespace.
-    pub(crate) fn start(program: &Path, mode: &str, cluster: &Cluster) -> Result<Self> {
+    /// Starts the API server and the program in the calling thread's network namespace. In iptables mode it uses the legacy tools.
+    ///
+    /// # Errors
+    /// If the server or the program cannot be started.
+    pub fn start(program: &Path, mode: &str, cluster: &Cluster) -> Result<Self> {
         let [services, slices] = cluster.json_lists();
         let objects = Arc::new(Objects {
             services,
@@ -51,7 +71,11 @@ impl KubeProxy {
                 thread::spawn(move || _ = serve(stream, &objects));
             }
         });
-        let folder = std::env::temp_dir().join(format!("kernlink-bench-kube-proxy-{}", std::process::id()));
+        let number = address.port();
+        let folder = env::temp_dir().join(format!(
+            "kernlink-bench-kube-proxy-{}-{number}",
+            std::process::id()
+        ));
         fs::create_dir_all(&folder)?;
         let kubeconfig = folder.join("kubeconfig");
         fs::write(
@@ -73,10 +97,13 @@ impl KubeProxy {
             ),
         )?;
         let log = fs::File::create(folder.join("log"))?;
-        let child = programs::given(program)
+        let mut command = programs::given(program);
+        if mode == "iptables" {
+            command.env("PATH", with_legacy_tools(&folder)?);
+        }
+        let child = command
             .arg("--config")
             .arg(&config)
-            .env("KUBE_FEATURE_WatchListClient", "false")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -88,8 +115,12 @@ impl KubeProxy {
         })
     }
 
-    /// Waits for so many syncs since the start. Returns the number of all syncs, and the time that they took; `None` if they did not end in time.
-    pub(crate) fn wait_for_syncs(&mut self, number: f64) -> Result<Option<(f64, f64)>> {
+    /// Waits for so many syncs since the start. Returns the number of all syncs, and the time that they took; `None` if they did not end within the
+    /// limit.
+    ///
+    /// # Errors
+    /// If the program ended.
+    pub fn wait_for_syncs(&mut self, number: f64, limit: Duration) -> Result<Option<(f64, f64)>> {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -101,7 +132,7 @@ impl KubeProxy {
             {
                 return Ok(Some(syncs));
             }
-            if start.elapsed() > LIMIT {
+            if start.elapsed() > limit {
                 return Ok(None);
             }
             thread::sleep(Duration::from_millis(20));
@@ -109,7 +140,7 @@ impl KubeProxy {
     }
 
     /// Replaces a slice.
-    pub(crate) fn change(&self, slice: &EndpointSlice, version: u32) {
+    pub fn change(&self, slice: &EndpointSlice, version: u32) {
         let event = format!(
             "{{\"type\":\"MODIFIED\",\"object\":{}}}\n",
             slice_json(slice, version)
@@ -122,6 +153,23 @@ impl KubeProxy {
             .unwrap_or_else(PoisonError::into_inner);
         watches.retain_mut(|watch| watch.write_all(chunk.as_bytes()).is_ok());
     }
+}
+
+/// Links the legacy tools in this folder under the names that kube-proxy starts. Returns the search path that begins with it.
+fn with_legacy_tools(folder: &Path) -> Result<OsString> {
+    let search = env::var_os("PATH").unwrap_or_default();
+    for family in ["iptables", "ip6tables"] {
+        for tool in ["", "-restore", "-save"] {
+            let legacy = format!("{family}-legacy{tool}");
+            let program = env::split_paths(&search)
+                .map(|folder| folder.join(&legacy))
+                .find(|program| program.exists())
+                .ok_or_else(|| format!("no program {legacy}"))?;
+            symlink(program, folder.join(format!("{family}{tool}")))?;
+        }
+    }
+    let all = [folder.to_owned()].into_iter().chain(env::split_paths(&search));
+    Ok(env::join_paths(all)?)
 }
 
 impl Drop for KubeProxy {
@@ -174,6 +222,13 @@ fn serve(mut stream: TcpStream, objects: &Objects) -> Result<()> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         if method != "GET" {
             answer(&mut stream, "201 Created", &String::from_utf8_lossy(&body))?;
+            continue;
+        }
+        if query.contains("sendInitialEvents=true") {
+            // A streamed list. Refused, the client requests an ordinary one.
+            let refusal =
+                r#"{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Invalid","code":422}"#;
+            answer(&mut stream, "422 Unprocessable Entity", refusal)?;
             continue;
         }
         if query.contains("watch=true") || query.contains("watch=1") {
