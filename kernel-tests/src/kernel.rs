@@ -104,6 +104,12 @@ impl fmt::Display for Feature {
     }
 }
 
+/// Whether the test runs in the VM, which is emulated.
+#[must_use]
+pub fn is_in_vm() -> bool {
+    env::var("KERNLINK_TIER").is_ok_and(|tier| tier == "vm")
+}
+
 /// True if the kernel has all these features. If one is missing on the host, the calling test is recorded as skipped,
 /// and has to return. In the VM a missing feature panics.
 #[must_use = "the test has to return if this is false"]
@@ -115,7 +121,7 @@ pub fn has(features: &[Feature]) -> bool {
         return true;
     };
     let cause = cause.lines().collect::<Vec<_>>().join("; ");
-    if env::var("KERNLINK_TIER").is_ok_and(|tier| tier == "vm") {
+    if is_in_vm() {
         panic!("the kernel of the VM does not support {feature}: {cause}");
     }
     skip(&format!("this kernel does not support {feature}: {cause}"));
@@ -126,7 +132,7 @@ pub fn has(features: &[Feature]) -> bool {
 /// return. Such a test needs a file without other tests: tests of one file run in parallel, files one after the other.
 #[must_use = "the test has to return if this is false"]
 pub fn may_change_the_machine() -> bool {
-    let is_vm = env::var("KERNLINK_TIER").is_ok_and(|tier| tier == "vm");
+    let is_vm = is_in_vm();
     if !is_vm {
         skip("the test changes global state of the machine and runs only in the VM");
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use kernlink_kernel_tests::kernel::is_in_vm;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{since, tools, wait};
 use kernlink_nftables::{
@@ -241,7 +242,7 @@ fn a_transaction_of_many_megabytes_is_executed_as_a_whole() {
     });
 }
 
-/// Another program replaces the elements of both sets of [`two_sets`], without a pause, until `read` met [`MEETINGS`] changes: it failed because
+/// Another program replaces the elements of both sets of [`two_sets`], without a pause, until `read` met [`meetings`] changes: it failed because
 /// of them, or what it read was written by another change than the time before. `read` returns the changes that wrote what it read.
 fn while_both_sets_are_replaced(read: impl Fn(&mut Client) -> Result<BTreeSet<Vec<u8>>, Error>) {
     let end = AtomicBool::new(false);
@@ -257,8 +258,9 @@ fn while_both_sets_are_replaced(read: impl Fn(&mut Client) -> Result<BTreeSet<Ve
             }
         });
         let _ended = ends_when_dropped(end);
+        let meetings = meetings();
         let (mut met, mut last) = (0, BTreeSet::new());
-        while met < MEETINGS {
+        while met < meetings {
             match read(&mut reader) {
                 Ok(written_by) => {
                     assert_eq!(written_by.len(), 1, "{written_by:?}");
@@ -277,8 +279,10 @@ fn while_both_sets_are_replaced(read: impl Fn(&mut Client) -> Result<BTreeSet<Ve
     });
 }
 
-/// The changes that a listing meets before the test ends.
-const MEETINGS: usize = 60;
+/// The changes that a listing meets before the test ends. In the VM, where everything takes ten times as long, a tenth.
+fn meetings() -> usize {
+    if is_in_vm() { 6 } else { 60 }
+}
 
 /// Sets `end` when it is dropped, also by a panic: the other thread ends then.
 fn ends_when_dropped(end: &AtomicBool) -> impl Drop + '_ {
