@@ -295,8 +295,7 @@ pub trait DataPath: Debug + Send + Sized + 'static {
 
     /// Sets the rules that chains of the data path must have on top as long as a [retiring mode](crate::handover) needs them: all of
     /// them, each time that there are others. Those for chains that it does not [keep](Self::keeps) are not for it. If rules are missing that
-    /// were set before, the next plan writes the chain without them. A chain whose rules are not known is not written until they are
-    /// ([`Interim::rules`]). Called before [`plan`](Self::plan). Default: there are no such chains.
+    /// were set before, the next plan writes the chain without them. Called before [`plan`](Self::plan). Default: there are no such chains.
     fn set_interim(&mut self, _interim: &[Interim]) {}
 
     /// Sets the families in which addresses of Services may be on a link of a [retiring mode](crate::handover), each time that these are others.

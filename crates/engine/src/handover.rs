@@ -10,7 +10,7 @@
 //! | serving mode | [`DataPath::is_servable`](crate::DataPath::is_servable): whether it will ever serve one | what a retiring mode does not wait for |
 //! | serving mode | [`DataPath::keeps`](crate::DataPath::keeps): the names that it has too | what a retiring mode does not remove |
 //! | retiring mode | [`Retire::has`]: the names that it may have | what other retiring modes do not remove meanwhile |
-//! | retiring mode | [`Retire::interim`]: rules that a chain needs meanwhile, or that they could not be read | the serving mode, if it writes this chain ([`DataPath::set_interim`](crate::DataPath::set_interim)) |
+//! | retiring mode | [`Retire::interim`]: rules that a chain needs meanwhile | the serving mode, if it writes this chain ([`DataPath::set_interim`](crate::DataPath::set_interim)) |
 //! | retiring mode | [`Retire::has_virtual_ips`]: whether addresses of Services may be addresses of the node | the serving mode, which should serve no node ports at them ([`DataPath::set_virtual_ips`](crate::DataPath::set_virtual_ips)) |
 //!
 //! # A sync
@@ -19,8 +19,7 @@
 //!    [first Services](crate::DataPath::first_services) are programmed before all others: a plan for a part of the Services would not know
 //!    what serves the rest.
 //! 2. The Services are compiled, for retiring modes too. Before the plan of the serving mode is made, it receives the interim rules and the
-//!    families with virtual IPs. It does not write a chain whose interim rules are not known yet. A retiring mode limits how
-//!    long they are not known: otherwise a tool that always fails would prevent the serving mode from serving.
+//!    families with virtual IPs.
 //! 3. The plan of the serving mode is executed, regardless of what is left.
 //! 4. Each retiring mode of which a round is due removes what nothing needs any more ([`Retire::retire`]). Only what is in the tables of the
 //!    serving mode at this time matters: not which steps the plan had, nor whether other steps failed. So an operation that keeps failing, on
@@ -38,7 +37,6 @@
 //! After a listing; at once after a round with steps; when a frontend changed that the mode holds; every 5 seconds while it holds any; after a
 //! minute if something could not be read; after a delay that doubles if a step failed; and at [`Retired::next`](crate::retire::Retired::next).
 //! A mode that no listing could read is only read then: what it left is removed after the next sync, which is due at once, passed the Services to it.
-//! What a reading found that failed, such as in one family ([`Retire::has_found`]), is removed in the rounds as if it had not failed.
 //!
 //! # Adding a mode
 //!

@@ -365,8 +365,7 @@ impl<M: DataPath> Proxier<M> {
             return false;
         }
         let rules = |all: &[Interim]| -> Vec<Interim> {
-            let is_empty = |interim: &&Interim| interim.rules.as_ref().is_some_and(Vec::is_empty);
-            let with_rules = all.iter().filter(|interim| !is_empty(interim));
+            let with_rules = all.iter().filter(|interim| !interim.rules.is_empty());
             with_rules.cloned().collect()
         };
         let has_changed = rules(&interim) != rules(&self.interim);

@@ -39,14 +39,8 @@ pub trait Retire: fmt::Debug + Send {
     /// has them too.
     ///
     /// # Errors
-    /// What cannot be read, and why. It is not known then whether anything is left, unless [`has_found`](Self::has_found).
+    /// What cannot be read, and why. It is not known then whether anything is left.
     fn read(&mut self, now: Instant, kept: Kept<'_>) -> Result<bool, String>;
-
-    /// Whether the last [`read`](Self::read) found something that is left, although it failed: such as in one family, while the other one cannot be
-    /// read. The rounds then remove what is known. Default: no, a reading that fails finds nothing.
-    fn has_found(&self) -> bool {
-        false
-    }
 
     /// Whether the kernel serves Services in this mode: it has a virtual server, a chain of a service port, a portal, or the like. Loads no
     /// module and creates nothing.
@@ -58,8 +52,8 @@ pub trait Retire: fmt::Debug + Send {
     /// Receives the Services, if anything is left: limits of connections depend on them. The first changes name everything. Default: nothing.
     fn compile(&mut self, _services: &Services, _changes: &Changes) {}
 
-    /// The rules that chains of the serving mode must have meanwhile, after the last [`read`](Self::read) or [`retire`](Self::retire), also if it
-    /// failed. Called only while anything of the mode is left, or may be. Default: none.
+    /// The rules that chains of the serving mode must have meanwhile, after the last [`read`](Self::read) or [`retire`](Self::retire).
+    /// Default: none.
     fn interim(&self) -> Vec<Interim> {
         Vec::new()
     }
@@ -107,9 +101,8 @@ pub struct Interim {
     pub table: &'static str,
     /// The chain, such as `KUBE-SERVICES`.
     pub chain: &'static str,
-    /// The rules in order, in the notation of `iptables-save` without `-A` and the chain. `None`: they could not be read yet. The serving mode does
-    /// not write the chain until they are known, unless it serves nothing in the family; the retiring mode limits how long.
-    pub rules: Option<Vec<String>>,
+    /// The rules in order, in the notation of `iptables-save` without `-A` and the chain.
+    pub rules: Vec<String>,
 }
 
 /// A frontend that the serving mode does not serve yet.
@@ -209,8 +202,7 @@ pub struct Retired {
     pub waiting: usize,
     /// The number of endpoints that stay until their connections end.
     pub draining: usize,
-    /// Whether nothing is left that can be removed, as far as it could be read or is known from before, and no operation that failed has to be made
-    /// again. With [`problems`](Self::problems), what could not be read may be left. The next listing may find something again.
+    /// Whether nothing is left that can be removed, and no operation that failed has to be made again. The next listing may find something again.
     pub is_gone: bool,
 }
 
@@ -317,7 +309,7 @@ impl Rest {
     fn record(&mut self, round: Retired) -> usize {
         self.problems = round.problems;
         self.kept = round.kept;
-        if round.is_gone && self.problems.is_empty() {
+        if round.is_gone {
             self.failed.clear();
         }
         let mut done = 0;
@@ -598,25 +590,6 @@ mod tests {
         // As when the reply was lost, or the rest was removed by another command.
         let gone = failures_after(&[(&[other, failed], false), (&[other], false), (&[], true)]);
         assert_eq!(gone, Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_failure_is_returned_also_if_a_later_round_cannot_read_what_it_was_about() {
-        let mut rest = Rest::default();
-        let round = Round::without_serving_mode(Instant::now());
-        let refused = round.step(Family::Ipv4, "delete flows".to_owned(), || {
-            Err("refused".to_owned())
-        });
-        rest.record(Retired {
-            steps: vec![refused],
-            ..Retired::default()
-        });
-        rest.record(Retired {
-            problems: vec!["a table cannot be read".to_owned()],
-            is_gone: true,
-            ..Retired::default()
-        });
-        assert_eq!((rest.failed.len(), rest.problems.len()), (1, 1));
     }
 
     #[test]

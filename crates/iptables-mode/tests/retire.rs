@@ -10,12 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kernlink_engine::retire::{Kept, Name, Retire, Retired, RetiredOutcome, Round, Unserved};
 use kernlink_iptables_mode::retire::Retiring;
 use kernlink_iptables_restore::{
-    Chain, ChainName, Error, Fake, Iptables, Operation, Refused, RefusedKind, Ruleset, Save, Table,
+    Error, Fake, Iptables, Operation, Refused, RefusedKind, Ruleset, Save, Table,
 };
 use kernlink_services::{Family, FrontendKey, ObjectName, Protocol};
 
@@ -88,8 +88,6 @@ struct Tables {
     fake: Arc<Mutex<Fake>>,
     /// The table of a family that cannot be read, and why.
     failing: Arc<Mutex<Option<(Family, Table, RefusedKind)>>>,
-    /// Whether a chain of this table can be listed by itself.
-    lists_chains: bool,
 }
 
 impl Iptables for Tables {
@@ -104,19 +102,6 @@ impl Iptables for Tables {
             }
             _ => self.fake.lock().unwrap().save(request),
         }
-    }
-
-    fn list_chain(
-        &mut self,
-        family: Family,
-        table: Table,
-        chain: &ChainName,
-    ) -> Result<Option<Chain>, Error> {
-        if self.lists_chains {
-            return self.fake.lock().unwrap().list_chain(family, table, chain);
-        }
-        let saved = self.save(&Save::table(family, table).lenient())?;
-        Ok(saved.chain(table, chain).cloned())
     }
 }
 
@@ -339,7 +324,7 @@ fn in_a_chain_of_the_serving_mode_only_rules_that_lead_to_own_chains_are_interim
             let place = (interim.family, interim.table, interim.chain);
             assert_eq!(place, (Family::Ipv4, "nat", "KUBE-SERVICES"));
         }
-        let rules = all.into_iter().flat_map(|interim| interim.rules.unwrap());
+        let rules = all.into_iter().flat_map(|interim| interim.rules);
         rules
             .map(|rule| rule.rsplit(' ').next().unwrap().to_owned())
             .collect()
@@ -465,7 +450,6 @@ fn a_table_that_cannot_be_read_is_a_problem_and_one_that_does_not_exist_is_not()
     assert_eq!(retiring.read(Instant::now(), NONE), Ok(true));
     tables.fail(failing);
     assert!(retiring.read(Instant::now(), NONE).is_err());
-    assert!(retiring.has_found());
     // It does not prevent the removal from the other family.
     let retired = retiring.retire(&round(&nothing, NONE));
     assert_eq!(
@@ -475,6 +459,17 @@ fn a_table_that_cannot_be_read_is_a_problem_and_one_that_does_not_exist_is_not()
     assert_eq!(tables.chains(Table::Nat), names(&["KUBE-MARK-DROP"]));
     tables.fail(None);
     assert_eq!(retiring.read(Instant::now(), NONE), Ok(false));
+    // A table that the tool cannot print.
+    let tables = Tables::of(SERVED);
+    tables
+        .fake
+        .lock()
+        .unwrap()
+        .set_unreadable(Family::Ipv4, Table::Nat);
+    let mut retiring = tables.retiring();
+    assert!(retiring.read(Instant::now(), NONE).is_err());
+    let retired = retiring.retire(&round(&nothing, NONE));
+    assert_eq!((retired.problems.len(), retired.steps.len()), (1, 0));
     // Only the table that has the chain which kube-proxy checks.
     let tables = Tables::of(SERVED);
     tables.fail(Some((Family::Ipv4, Table::Mangle, RefusedKind::Other)));
@@ -485,215 +480,6 @@ fn a_table_that_cannot_be_read_is_a_problem_and_one_that_does_not_exist_is_not()
     );
     assert_eq!(tables.chains(Table::Nat), names(&["KUBE-MARK-DROP"]));
     assert!(tables.chains(Table::Mangle).contains("KUBE-PROXY-CANARY"));
-}
-
-#[test]
-fn a_table_that_the_tool_cannot_print_does_not_prevent_the_removal_from_the_others() {
-    let nothing = AllUnserved::new();
-    let without = |table| {
-        let tables = Tables::of(SERVED);
-        tables.fake.lock().unwrap().set_unreadable(Family::Ipv4, table);
-        let mut retiring = tables.retiring();
-        assert!(retiring.read(Instant::now(), NONE).is_err());
-        assert!(retiring.has_found());
-        (tables, retiring)
-    };
-    let (tables, mut retiring) = without(Table::Filter);
-    let of_filter = tables.chains(Table::Filter);
-    let retired = retiring.retire(&round(&nothing, NONE));
-    assert_eq!(
-        (retired.problems.len(), outcomes(&retired), retired.is_gone),
-        (1, vec![&RetiredOutcome::Done], false)
-    );
-    assert_eq!(
-        (tables.chains(Table::Filter), tables.chains(Table::Nat)),
-        (of_filter, names(&["KUBE-MARK-DROP"]))
-    );
-    // Nothing is known to be left.
-    let retired = retiring.retire(&round(&nothing, NONE));
-    assert_eq!(
-        (retired.problems.len(), retired.steps.len(), retired.is_gone),
-        (1, 0, true)
-    );
-    assert!(retiring.read(Instant::now(), NONE).is_err());
-    assert!(!retiring.has_found());
-    // Without table `nat` it is not known what is held: what refuses packets stays until any Service is served.
-    let (tables, mut retiring) = without(Table::Nat);
-    let (of_filter, of_nat) = (tables.chains(Table::Filter), tables.chains(Table::Nat));
-    let retired = retiring.retire(&Round {
-        has_served: false,
-        ..round(&nothing, NONE)
-    });
-    assert_eq!(
-        (
-            retired.problems.len(),
-            retired.steps.len(),
-            tables.chains(Table::Filter)
-        ),
-        (1, 0, of_filter)
-    );
-    assert!(retiring.read(Instant::now(), NONE).is_err());
-    let retired = retiring.retire(&round(&nothing, NONE));
-    assert_eq!(outcomes(&retired), [&RetiredOutcome::Done]);
-    assert_eq!(
-        (tables.chains(Table::Filter), tables.chains(Table::Nat)),
-        (names(&["KUBE-FIREWALL"]), of_nat)
-    );
-}
-
-/// The families with interim rules, and the targets of these. `None`: they are not known.
-fn interim(retiring: &Retiring) -> Vec<(Family, Option<Vec<String>>)> {
-    let target = |rule: &String| rule.rsplit(' ').next().unwrap().to_owned();
-    let targets = |rules: Vec<String>| rules.iter().map(target).collect();
-    let all = retiring.interim().into_iter();
-    all.map(|interim| (interim.family, interim.rules.map(targets)))
-        .collect()
-}
-
-#[test]
-fn rules_that_cannot_be_read_are_unknown_for_two_minutes_at_most() {
-    let start = Instant::now();
-    let after = |seconds| start + Duration::from_secs(seconds);
-    let tables = Tables::of(SERVED);
-    let fail = |family| tables.fail(Some((family, Table::Nat, RefusedKind::Other)));
-    // IPv6 has no rules.
-    for (family, before, later) in [
-        (Family::Ipv4, vec![(Family::Ipv4, None)], None),
-        (
-            Family::Ipv6,
-            vec![(Family::Ipv4, Some(6)), (Family::Ipv6, None)],
-            Some(6),
-        ),
-    ] {
-        let known = |retiring: &Retiring| -> Vec<(Family, Option<usize>)> {
-            let all = interim(retiring).into_iter();
-            all.map(|(family, rules)| (family, rules.map(|rules| rules.len())))
-                .collect()
-        };
-        fail(family);
-        let later: Vec<_> = later
-            .map(|rules| (Family::Ipv4, Some(rules)))
-            .into_iter()
-            .collect();
-        let mut retiring = tables.retiring();
-        for seconds in [0, 60, 119] {
-            assert!(retiring.read(after(seconds), &of_ipvs_mode).is_err());
-            assert_eq!(
-                (known(&retiring), retiring.has_found()),
-                (before.clone(), family == Family::Ipv6)
-            );
-        }
-        assert!(retiring.read(after(120), &of_ipvs_mode).is_err());
-        assert_eq!(known(&retiring), later);
-        // It is the same with rounds.
-        let all_unserved = unserved(&[(open(), &[]), (dns(), &[])]);
-        let mut retiring = tables.retiring();
-        assert!(retiring.read(after(0), &of_ipvs_mode).is_err());
-        let retired = retiring.retire(&Round {
-            now: after(119),
-            executes: false,
-            ..round(&all_unserved, &of_ipvs_mode)
-        });
-        assert_eq!((known(&retiring), retired.problems.len()), (before, 1));
-        retiring.retire(&Round {
-            now: after(120),
-            executes: false,
-            ..round(&all_unserved, &of_ipvs_mode)
-        });
-        assert_eq!(known(&retiring), later);
-        // The serving mode does not wait for a chain that it does not have.
-        let mut retiring = tables.retiring();
-        assert!(retiring.read(after(0), NONE).is_err());
-        assert_eq!(known(&retiring), []);
-    }
-}
-
-fn dns() -> FrontendKey {
-    frontend("10.96.0.2", Protocol::Udp, 53)
-}
-
-#[test]
-fn rules_that_were_read_stay_for_unserved_frontends_while_the_tables_cannot_be_read() {
-    let ingress = |last| frontend(&format!("203.0.113.{last}"), Protocol::Tcp, 80);
-    let node_port = frontend("192.0.2.1", Protocol::Tcp, 30_080);
-    let all_unserved = unserved(&[
-        (dns(), &[]),
-        (ingress(1), &["198.51.100.0/24"]),
-        (ingress(2), &[]),
-    ]);
-    let mut with_node_port = all_unserved.clone();
-    with_node_port.extend(unserved(&[(node_port, &[])]));
-    let is_by_itself = |lists_chains| Tables {
-        lists_chains,
-        ..Tables::of(SERVED)
-    };
-    // The whole tables at first, or the chain by itself.
-    for tables in [false, true].map(is_by_itself) {
-        let mut retiring = tables.retiring();
-        let fail = || tables.fail(Some((Family::Ipv4, Table::Nat, RefusedKind::Other)));
-        if tables.lists_chains {
-            fail();
-        }
-        let read = retiring.read(Instant::now(), &of_ipvs_mode);
-        assert_eq!(read.is_err(), tables.lists_chains);
-        assert!(retiring.has_found());
-        let all = ["SVC-OPEN", "SVC-DNS", "FW-LB", "FW-ALL", "FW-OTHERS", "NODEPORTS"];
-        assert_eq!(interim(&retiring), of_ipv4(&all));
-        fail();
-        let before = tables.ruleset();
-        let mut retire = |unserved: &AllUnserved, executes| {
-            let retired = retiring.retire(&Round {
-                executes,
-                ..round(unserved, &of_ipvs_mode)
-            });
-            assert_eq!(
-                (retired.problems.len(), retired.steps.len(), retired.is_gone),
-                (1, 0, false)
-            );
-            interim(&retiring)
-        };
-        assert_eq!(retire(&with_node_port, false), of_ipv4(&all));
-        // It is not known whom the chain of the restricted one admits.
-        assert_eq!(
-            retire(&with_node_port, true),
-            of_ipv4(&["SVC-DNS", "FW-ALL", "NODEPORTS"])
-        );
-        assert_eq!(retire(&all_unserved, true), of_ipv4(&["SVC-DNS", "FW-ALL"]));
-        assert_eq!(retire(&AllUnserved::new(), true), []);
-        assert_eq!(tables.ruleset(), before);
-        tables.fail(None);
-        assert_eq!(retiring.read(Instant::now(), &of_ipvs_mode), Ok(true));
-        assert_eq!(interim(&retiring), of_ipv4(&all));
-    }
-}
-
-/// IPv4 with rules for these targets.
-fn of_ipv4(targets: &[&str]) -> Vec<(Family, Option<Vec<String>>)> {
-    let targets = targets.iter().map(|target| format!("KUBE-{target}"));
-    vec![(Family::Ipv4, Some(targets.collect()))]
-}
-
-#[test]
-fn rules_of_a_table_that_the_tool_cannot_print_are_those_that_were_read_before() {
-    let nothing = AllUnserved::new();
-    let tables = Tables::of(SERVED);
-    let mut retiring = tables.retiring();
-    assert_eq!(retiring.read(Instant::now(), &of_ipvs_mode), Ok(true));
-    tables
-        .fake
-        .lock()
-        .unwrap()
-        .set_unreadable(Family::Ipv4, Table::Nat);
-    assert!(retiring.read(Instant::now(), &of_ipvs_mode).is_err());
-    let only_open = unserved(&[(open(), &[])]);
-    retiring.retire(&round(&only_open, &of_ipvs_mode));
-    assert_eq!(interim(&retiring), of_ipv4(&["SVC-OPEN"]));
-    retiring.retire(&round(&nothing, &of_ipvs_mode));
-    assert_eq!(interim(&retiring), []);
-    // Nothing waits for those that were not.
-    let mut retiring = tables.retiring();
-    assert!(retiring.read(Instant::now(), &of_ipvs_mode).is_err());
-    assert_eq!(interim(&retiring), []);
 }
 
 #[test]

@@ -149,9 +149,6 @@ impl DataPath for State {
             });
         }
         for family in self.families() {
-            if self.is_waiting_for_rules(family) {
-                unread.push(Key::Rules(family).class());
-            }
             if !self.is_ownership_known(family) || self.readings.is_ipset_missing {
                 unread.push(Class {
                     kind: "set",

@@ -195,14 +195,13 @@ impl Left {
     fn read(&mut self, now: Instant, kept: Kept<'_>) -> Result<(), Error> {
         self.state.set_time(now);
         self.is_read = false;
-        // Before a reading that may fail: the rules that are needed depend on it.
-        self.state.keep(kept);
         self.state.observe(&mut self.kernel)?;
         if !self.state.has_served() {
             // What is left may be in tables alone. A round reads them again, after the serving mode wrote them.
             self.state.observe_families(&mut self.kernel, &Family::ALL);
             self.state.check_tables()?;
         }
+        self.state.keep(kept);
         self.is_read = true;
         Ok(())
     }
@@ -258,10 +257,7 @@ impl Retire for Retiring {
 
     fn interim(&self) -> Vec<Interim> {
         let Some(left) = &self.left else {
-            // It is not known whether there is anything, nor which rules it needs: the serving mode knows that this one may serve.
-            return Family::ALL
-                .map(|family| interim(family, Table::Nat, POSTROUTING, &[]))
-                .into();
+            return Vec::new();
         };
         let state = &left.state;
         let families = Family::ALL.into_iter();

@@ -25,12 +25,11 @@ pub fn interim<'a>(
         family,
         table: table.as_str(),
         chain,
-        rules: Some(rules.into_iter().map(ToString::to_string).collect()),
+        rules: rules.into_iter().map(ToString::to_string).collect(),
     }
 }
 
-/// The rules of all retiring modes for a chain, in order, as far as they are known. `None`: no retiring mode has any for it, not even an empty
-/// list.
+/// The rules of all retiring modes for a chain, in order. `None`: no retiring mode has any for it, not even an empty list.
 #[must_use]
 pub fn interim_rules(
     interim: &[Interim],
@@ -44,7 +43,7 @@ pub fn interim_rules(
     let mut of_chain = interim.iter().filter(of_chain).peekable();
     of_chain.peek()?;
     // They were printed by `interim`, so they can be parsed.
-    let rules = of_chain.flat_map(|interim| interim.rules.iter().flatten());
+    let rules = of_chain.flat_map(|interim| &interim.rules);
     Some(rules.filter_map(|rule| rule.parse().ok()).collect())
 }
 
@@ -65,19 +64,5 @@ mod tests {
         assert_eq!(found(Family::Ipv6, Table::Nat, &services), None);
         assert_eq!(found(Family::Ipv4, Table::Filter, &services), None);
         assert_eq!(found(Family::Ipv4, Table::Nat, &chain_name("OTHER")), None);
-    }
-
-    #[test]
-    fn rules_that_are_not_known_are_none_besides_those_of_another_mode() {
-        let services = chain_name("KUBE-SERVICES");
-        let rules: Vec<Rule> = vec!["-j KUBE-NODEPORTS".parse().unwrap()];
-        let known = interim(Family::Ipv4, Table::Nat, "KUBE-SERVICES", &rules);
-        let unknown = Interim {
-            rules: None,
-            ..known.clone()
-        };
-        let found = |values: &[Interim]| interim_rules(values, Family::Ipv4, Table::Nat, &services);
-        assert_eq!(found(&[unknown.clone(), known]), Some(rules));
-        assert_eq!(found(&[unknown]), Some(Vec::new()));
     }
 }

@@ -104,7 +104,7 @@ impl Removal {
         let errors = self.errors.iter();
         retired.problems = errors.map(|error| ErrorChain(error).to_string()).collect();
         retired.kept = self.kept_chains.iter().map(kept_chain).collect();
-        retired.is_gone = retired.steps.is_empty();
+        retired.is_gone = retired.steps.is_empty() && retired.problems.is_empty();
         retired
     }
 }

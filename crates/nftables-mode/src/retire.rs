@@ -34,27 +34,20 @@ const KUBE_PROXY_SETS: [&str; 3] = ["service-ips", "no-endpoint-services", "fire
 const KUBE_PROXY_NODE_PORTS: [&str; 2] = ["service-nodeports", "no-endpoint-nodeports"];
 
 /// Finds and removes what nftables mode left: its tables, and those of kube-proxy's nftables mode.
-pub struct Retiring {
-    tables: Box<dyn Nftables>,
-    /// Whether the last reading found anything.
-    has_found: bool,
-}
+pub struct Retiring(Box<dyn Nftables>);
 
 impl Retiring {
     /// Through these tables.
     #[must_use]
     pub fn new(tables: Box<dyn Nftables>) -> Self {
-        Self {
-            tables,
-            has_found: false,
-        }
+        Self(tables)
     }
 
     /// The tables that exist, and why those of a family could not be read.
     fn tables(&mut self) -> (Vec<(Family, TableKey)>, Vec<String>) {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         for family in Family::ALL {
-            match self.tables.tables(Some(family.into())) {
+            match self.0.tables(Some(family.into())) {
                 Ok(tables) => {
                     let tables = tables.into_iter().map(|table| table.key);
                     let owned = tables.filter(|table| is_owned(family, table));
@@ -82,7 +75,7 @@ impl Retiring {
             let commands = Commands::new(operations).with_sets(sets).to_string();
             format!("nft -f - <<END\n{commands}END")
         };
-        round.step(family, command, || match self.tables.apply(operations) {
+        round.step(family, command, || match self.0.apply(operations) {
             // Another program was faster.
             Err(error) if !error.is_not_found() => Err(text(&error)),
             _ => Ok(()),
@@ -99,7 +92,7 @@ impl Retiring {
         if round.unserved.keys().all(|key| key.family() != family) {
             return Ok(None);
         }
-        let sets = self.tables.sets(table)?;
+        let sets = self.0.sets(table)?;
         let is_kube_proxy = *table.name == *KUBE_PROXY_TABLE;
         let mut contents: Vec<(Set, Vec<Element>)> = Vec::new();
         for set in sets {
@@ -110,7 +103,7 @@ impl Retiring {
                 SetName::named(name).is_some_and(SetName::is_of_frontends)
             };
             if is_of_frontends || [CLUSTER_IPS, SERVICE_CIDRS].contains(&name) {
-                let elements = self.tables.list_elements(&set.key)?;
+                let elements = self.0.list_elements(&set.key)?;
                 contents.push((set, elements));
             }
         }
@@ -179,7 +172,7 @@ impl Retiring {
 
     /// The deletions of the rules of kube-proxy that drop packets to all other addresses of the ServiceCIDRs.
     fn drop_rules(&mut self, table: &TableKey) -> Result<Vec<Operation>, Error> {
-        let rules = match self.tables.rules(table, Some(KUBE_PROXY_CHECK_CLUSTER_IPS)) {
+        let rules = match self.0.rules(table, Some(KUBE_PROXY_CHECK_CLUSTER_IPS)) {
             Ok(rules) => rules,
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
@@ -342,21 +335,16 @@ impl Retire for Retiring {
 
     fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
         let (tables, problems) = self.tables();
-        self.has_found = !tables.is_empty();
         match problems.into_iter().next() {
             Some(problem) => Err(problem),
-            None => Ok(self.has_found),
+            None => Ok(!tables.is_empty()),
         }
-    }
-
-    fn has_found(&self) -> bool {
-        self.has_found
     }
 
     fn is_serving(&mut self) -> Result<bool, String> {
         let (tables, problems) = self.tables();
         for (_, table) in tables {
-            let chains = self.tables.chains(&table).map_err(|error| text(&error))?;
+            let chains = self.0.chains(&table).map_err(|error| text(&error))?;
             if chains.iter().any(|chain| chain.base.is_some()) {
                 return Ok(true);
             }
@@ -368,7 +356,7 @@ impl Retire for Retiring {
         let mut retired = Retired::default();
         let (tables, problems) = self.tables();
         retired.problems = problems;
-        retired.is_gone = tables.is_empty();
+        retired.is_gone = tables.is_empty() && retired.problems.is_empty();
         for (family, table) in tables {
             match self.remaining(family, &table, round) {
                 Ok(None) => {

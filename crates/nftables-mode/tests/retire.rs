@@ -368,10 +368,9 @@ fn what_admits_clients_is_deleted_last_and_the_networks_of_cluster_ips_first() {
     assert_eq!(place("allowed-sources"), sets.len() - 1, "{sets:?}");
 }
 
-/// Tables of which a listing, of these families, or a change has an error.
+/// Tables of which a listing or a change has an error.
 struct Failing {
     tables: SharedTables,
-    families: Vec<Family>,
     listing: Option<Error>,
     rules: Option<Error>,
     change: Option<Error>,
@@ -381,7 +380,6 @@ impl Failing {
     fn new(tables: &SharedTables) -> Self {
         Self {
             tables: tables.clone(),
-            families: Vec::new(),
             listing: None,
             rules: None,
             change: None,
@@ -402,10 +400,9 @@ impl Nftables for Failing {
     }
 
     fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
-        let mut failing = self.families.iter().map(|failing| (*failing).into());
         match &self.listing {
-            Some(error) if failing.any(|failing| family == Some(failing)) => Err(error.clone()),
-            _ => self.tables.tables(family),
+            Some(error) => Err(error.clone()),
+            None => self.tables.tables(family),
         }
     }
 
@@ -472,29 +469,19 @@ fn a_refused_removal_fails_and_one_that_another_program_was_faster_with_is_done(
 
 #[test]
 fn a_kernel_without_tables_has_nothing_left_and_what_cannot_be_listed_may_be_left() {
-    let mut process = Process::new();
-    process.service(service("s1", 1));
-    process.sync();
-    let read = |families: &[Family], listing: Error| {
+    let read = |listing: Error| {
         let mut retiring = Retiring::new(Box::new(Failing {
-            families: families.to_vec(),
             listing: Some(listing),
-            ..Failing::new(&process.node.tables)
+            ..Failing::new(&Process::new().node.tables)
         }));
-        let read = retiring.read(Instant::now(), &|_| false);
-        (read.ok(), retiring.has_found())
+        retiring.read(Instant::now(), &|_| false)
     };
     let refused = |errno| Error::Request {
         attempt: "list tables".into(),
         source: kernlink_netlink::Error::Socket { call: "open", errno },
     };
-    let unsupported = || refused(Errno::EPROTONOSUPPORT);
-    assert_eq!(read(&Family::ALL, unsupported()), (Some(false), false));
-    assert_eq!(read(&[Family::Ipv6], unsupported()), (Some(true), true));
-    let denied = || refused(Errno::EPERM);
-    assert_eq!(read(&Family::ALL, denied()), (None, false));
-    // What is left in the other family is removed.
-    assert_eq!(read(&[Family::Ipv6], denied()), (None, true));
+    assert_eq!(read(refused(Errno::EPROTONOSUPPORT)), Ok(false));
+    assert!(read(refused(Errno::EPERM)).is_err());
 }
 
 /// Adds a table of kube-proxy that has only the map of its frontends, with this one. Returns the map.

@@ -454,7 +454,7 @@ fn chains_of_the_serving_mode_stay_with_the_rules_that_virtual_ips_and_hairpins_
         let of_family = all.filter(|interim| interim.family == Family::Ipv4);
         let rules = of_family.flat_map(|interim| {
             assert_eq!((interim.table, interim.chain), ("nat", "KUBE-POSTROUTING"));
-            interim.rules.unwrap()
+            interim.rules
         });
         rules.collect()
     };
@@ -658,6 +658,7 @@ fn without_the_link_nothing_is_left_and_nothing_is_opened() {
     let links = kernlink_dummylink::Fake::new();
     let mut retiring = Retiring::new(config(), Box::new(links)).unwrap();
     assert_eq!(retiring.read(Instant::now(), NONE), Ok(false));
+    assert_eq!(retiring.interim(), []);
     let unserved = BTreeMap::new();
     let retired = retiring.retire(&Round {
         now: Instant::now(),

@@ -52,8 +52,8 @@ pub(super) enum Presence {
     Present,
     /// It could not be read, and why.
     Unknown {
-        /// Whether something is known to be left.
-        is_any_left: bool,
+        /// Whether something was left before.
+        was_present: bool,
         problem: String,
     },
 }
@@ -78,7 +78,7 @@ impl Member {
     pub(super) fn is_present(&self) -> bool {
         match &self.presence {
             Presence::Present => true,
-            Presence::Unknown { is_any_left, .. } => *is_any_left,
+            Presence::Unknown { was_present, .. } => *was_present,
             Presence::Unread | Presence::Absent => false,
         }
     }
@@ -97,17 +97,15 @@ impl Member {
             }
             Ok(false) => self.forget(),
             Err(problem) => {
-                let has_found = self.mode.has_found();
-                let is_any_left = was_present || has_found;
-                self.presence = Presence::Unknown { is_any_left, problem };
-                self.next = Some(if has_found { now } else { now + READ_INTERVAL });
+                self.presence = Presence::Unknown { was_present, problem };
+                self.next = Some(now + READ_INTERVAL);
             }
         }
         self.interim = self.interim_rules();
     }
 
     pub(super) fn interim_rules(&self) -> Vec<Interim> {
-        if self.may_be_present() {
+        if self.is_present() {
             self.mode.interim()
         } else {
             Vec::new()
@@ -146,8 +144,8 @@ impl Member {
                 );
                 Some(Event::host(RETIRING_MODE, text))
             }
-            Presence::Unknown { is_any_left, problem } => {
-                let text = if *is_any_left {
+            Presence::Unknown { was_present, problem } => {
+                let text = if *was_present {
                     format!("{mode} served this node before; what it left cannot be read: {problem}")
                 } else {
                     format!("what {mode} may have left cannot be read: {problem}")
@@ -202,11 +200,9 @@ impl Member {
         };
         let events = self.failure_events(retired);
         if let Some(problem) = retired.problems.first() {
-            let is_any_left = !retired.is_gone;
+            let was_present = self.is_present();
             let problem = problem.clone();
-            self.presence = Presence::Unknown { is_any_left, problem };
-            // It does not receive the changes of Services as long as nothing is known to be left.
-            self.is_new |= !is_any_left;
+            self.presence = Presence::Unknown { was_present, problem };
         } else if retired.is_gone && retired.held.is_empty() {
             self.forget();
             return events;

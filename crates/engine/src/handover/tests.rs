@@ -21,8 +21,6 @@ struct Left {
     /// Its shared object, such as a chain.
     has_shared: bool,
     is_unreadable: bool,
-    /// Something more cannot be read.
-    is_partly_unreadable: bool,
     is_read_again: bool,
     refuses: bool,
     /// The operations that failed before, if no round makes them again yet.
@@ -76,15 +74,10 @@ impl Retire for Mode {
     fn read(&mut self, _now: Instant, kept: Kept<'_>) -> Result<bool, String> {
         let mut left = self.0.lock().unwrap();
         left.readings += 1;
-        if left.is_unreadable || left.is_partly_unreadable {
+        if left.is_unreadable {
             return Err(UNREADABLE.to_owned());
         }
         Ok(!left.served.is_empty() || (left.has_shared && !kept(&SHARED)))
-    }
-
-    fn has_found(&self) -> bool {
-        let left = self.0.lock().unwrap();
-        left.is_partly_unreadable && !left.served.is_empty()
     }
 
     fn is_serving(&mut self) -> Result<bool, String> {
@@ -101,7 +94,7 @@ impl Retire for Mode {
             family: Family::Ipv4,
             table: "nat",
             chain: "SHARED",
-            rules: Some(rules),
+            rules,
         }]
     }
 
@@ -127,9 +120,6 @@ impl Retire for Mode {
         if left.is_unreadable {
             retired.problems.push(UNREADABLE.to_owned());
             return retired;
-        }
-        if left.is_partly_unreadable {
-            retired.problems.push(UNREADABLE.to_owned());
         }
         if left.waiting > 0 {
             return retired;
@@ -242,12 +232,6 @@ impl Node {
     }
 }
 
-/// The interim rules of all modes.
-fn interim(node: &Node) -> Vec<String> {
-    let all = node.handover.interim().into_iter();
-    all.flat_map(|interim| interim.rules.unwrap()).collect()
-}
-
 fn texts(events: &[Event]) -> Vec<String> {
     events.iter().map(|event| event.reason.to_string()).collect()
 }
@@ -283,7 +267,7 @@ fn each_frontend_is_removed_once_it_is_served_and_the_shared_objects_with_the_la
         Some(node.now),
         "a round with steps is followed by another one"
     );
-    assert_eq!(interim(&node), ["2"]);
+    assert_eq!(node.handover.interim()[0].rules, ["2"]);
     let (handed, _) = node.sync(false);
     assert_eq!(handed.next, Some(node.now + HELD_INTERVAL));
     // The event names what is held.
@@ -335,8 +319,6 @@ fn what_cannot_be_read_is_read_again_and_first_services_wait_for_it() {
     );
     assert!(node.handover.may_have_leftovers());
     assert_eq!(node.handover.virtual_ips(), BTreeSet::from([Family::Ipv4]));
-    // What it needs is passed, as far as it knows.
-    assert_eq!(interim(&node), ["1", "2"]);
     assert_eq!(handed.next, Some(node.now + READ_INTERVAL));
     node.now += READ_INTERVAL;
     let (handed, _) = node.sync(false);
@@ -353,56 +335,6 @@ fn what_cannot_be_read_is_read_again_and_first_services_wait_for_it() {
 }
 
 #[test]
-fn what_a_reading_found_that_failed_is_removed_at_once_and_the_rest_is_read_again() {
-    let mode = Mode::of([1, 2]);
-    mode.0.lock().unwrap().is_partly_unreadable = true;
-    let mut node = Node::new(&[&mode], [1, 2]);
-    node.served.insert(1);
-    let (handed, events) = node.sync(true);
-    assert_eq!(
-        texts(&events),
-        ["another mode served this node before; what it left cannot be read: a table cannot be read"]
-    );
-    assert_eq!((mode.counts(), is_left(&mode)), ((1, 1, 2), (vec![2], true)));
-    assert_eq!((handed.counts().done, interim(&node)), (1, vec!["2".to_owned()]));
-    node.served.insert(2);
-    for _ in 0..2 {
-        node.now += HELD_INTERVAL;
-        node.sync(false);
-    }
-    // The rest may be there, and nothing is known to be.
-    assert_eq!(is_left(&mode), (vec![], false));
-    assert!(node.handover.may_have_leftovers());
-    for is_listing in [true, false] {
-        let rounds = mode.counts().1;
-        let (handed, events) = node.sync(is_listing);
-        assert_eq!(handed.next, Some(node.now + READ_INTERVAL));
-        assert_eq!(mode.counts().1, rounds, "it is only read");
-        let text = "what another mode may have left cannot be read: a table cannot be read";
-        assert_eq!(texts(&events), vec![text; usize::from(is_listing)]);
-        node.now += READ_INTERVAL;
-    }
-    // Something more is found: it receives all Services, also those that did not change.
-    mode.0.lock().unwrap().served.insert(1);
-    node.served.remove(&1);
-    let (handed, _) = node.sync(false);
-    assert_eq!((handed.next, is_left(&mode).0), (Some(node.now), vec![1]));
-    let before = mode.counts().2;
-    node.sync(false);
-    assert_eq!((mode.counts().2, is_left(&mode).0), (before + 2, vec![1]));
-    node.served.insert(1);
-    for _ in 0..2 {
-        node.now += HELD_INTERVAL;
-        node.sync(false);
-    }
-    assert!(is_left(&mode).0.is_empty());
-    mode.0.lock().unwrap().is_partly_unreadable = false;
-    node.now += READ_INTERVAL;
-    node.sync(false);
-    assert!(!node.handover.may_have_leftovers());
-}
-
-#[test]
 fn a_round_that_cannot_read_is_made_again_after_a_minute_and_what_is_known_stays() {
     let mode = Mode::of([1]);
     let mut node = Node::new(&[&mode], [1]);
@@ -416,7 +348,7 @@ fn a_round_that_cannot_read_is_made_again_after_a_minute_and_what_is_known_stays
         (&[][..], Some(node.now + READ_INTERVAL))
     );
     assert!(node.handover.may_have_leftovers());
-    assert_eq!(interim(&node), ["1"]);
+    assert_eq!(node.handover.interim()[0].rules, ["1"]);
     let (handed, events) = node.sync(true);
     assert_eq!(
         texts(&events),

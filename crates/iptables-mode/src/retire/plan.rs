@@ -18,15 +18,13 @@ pub(super) struct Remaining {
     pub(super) restore: Restore,
     /// The unserved frontends whose rules stay.
     pub(super) held: BTreeSet<FrontendKey>,
-    /// Their rules in `KUBE-SERVICES`, if the serving mode writes this chain. `None`: the tool cannot print table `nat`.
-    pub(super) interim: Option<Vec<Rule>>,
+    /// Their rules in `KUBE-SERVICES`, if the serving mode writes this chain.
+    pub(super) interim: Vec<Rule>,
 }
 
 impl Remaining {
     pub(super) fn of(tables: &Ruleset, family: Family, round: &Round<'_>) -> Self {
         let served = Held::of(tables, family, round);
-        let is_nat_known = !tables.is_unreadable(Table::Nat);
-        let is_released = is_nat_known && served.frontends.is_empty();
         let mut restore = Restore::new(family);
         for table in TABLES {
             let mut edits = Vec::new();
@@ -36,18 +34,22 @@ impl Remaining {
                 }
             }
             // Rules of table `filter` reject and drop what is not translated, such as packets to frontends that got endpoints since.
-            if is_released || (table == Table::Filter && round.has_served) {
+            let is_removed = served.frontends.is_empty() || (table == Table::Filter && round.has_served);
+            if is_removed {
                 edits.extend(removed_from(tables, family, table, round.kept));
             }
             if !edits.is_empty() {
                 *restore.table_mut(table) = edits;
             }
         }
-        let interim = is_nat_known.then(|| {
+        let is_kept = round.kept;
+        let services = FixedChain::NatServices;
+        let interim = if is_kept(&name_of_chain(family, services.table(), services.text())) {
             let rules = rules_of_services(tables, family, round.kept).into_iter();
-            let rules = rules.filter(|rule| served.keeps(FixedChain::NatServices, rule));
-            rules.filter(|_| is_services_kept(family, round.kept)).collect()
-        });
+            rules.filter(|rule| served.keeps(services, rule)).collect()
+        } else {
+            Vec::new()
+        };
         Self {
             restore,
             held: served.frontends,
@@ -158,31 +160,6 @@ fn leads_to_own_chain(rule: &Rule, family: Family, kept: Kept<'_>) -> bool {
 /// Whether a chain is owned and nothing else has it.
 fn is_removed(family: Family, table: Table, name: &ChainName, kept: Kept<'_>) -> bool {
     is_owned(table, name) && !kept(&name_of_chain(family, table, name.as_str()))
-}
-
-/// Whether the serving mode writes `KUBE-SERVICES` in table `nat`.
-pub(super) fn is_services_kept(family: Family, kept: Kept<'_>) -> bool {
-    let services = FixedChain::NatServices;
-    kept(&name_of_chain(family, services.table(), services.text()))
-}
-
-/// Of rules of `KUBE-SERVICES`, keeps those of unserved frontends, where the chains to which they lead are not known. These may admit clients that
-/// source ranges do not, so the rules of restricted frontends do not stay.
-pub(super) fn retain_unserved(
-    rules: &mut Vec<Rule>,
-    family: Family,
-    unserved: &BTreeMap<FrontendKey, Unserved>,
-) {
-    let is_open = |frontend: &FrontendKey| {
-        let found = unserved.get(frontend);
-        frontend.family() == family && found.is_some_and(|unserved| unserved.source_ranges.is_empty())
-    };
-    let of_rules: BTreeSet<FrontendKey> = rules.iter().filter_map(frontend_of_rule).collect();
-    // Any of them may be a node port.
-    let has_others = unserved
-        .keys()
-        .any(|frontend| is_open(frontend) && !of_rules.contains(frontend));
-    rules.retain(|rule| frontend_of_rule(rule).map_or(has_others, |frontend| is_open(&frontend)));
 }
 
 /// The rules of `KUBE-SERVICES` in table `nat` that lead to chains that only iptables mode has.

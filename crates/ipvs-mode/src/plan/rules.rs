@@ -43,9 +43,7 @@ impl Planner<'_, '_, '_> {
         let chains = &self.state.chains[family.index()];
         match self.rules.get(&family) {
             Some(steps) if chains.pending.is_some() => steps.clone(),
-            None if chains.is_in_place && !chains.is_unread && !self.state.is_waiting_for_rules(family) => {
-                Vec::new()
-            }
+            None if chains.is_in_place && !chains.is_unread => Vec::new(),
             _ => vec![Need::Waiting(Key::Rules(family))],
         }
     }
@@ -88,10 +86,7 @@ pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
     let dirty = state.managed.iter().copied();
     let dirty = dirty.filter(|family| {
         let chains = &state.chains[family.index()];
-        chains.is_dirty
-            && !chains.is_unread
-            && !state.is_waiting_for_rules(*family)
-            && state.are_rule_sets_known(*family)
+        chains.is_dirty && !chains.is_unread && state.are_rule_sets_known(*family)
     });
     dirty
         .map(|family| {
@@ -129,7 +124,7 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
         }
         // A host without the tables of a family is accepted if it serves no Services in that family.
         ObservedRules::Unreadable(Error::Rules(error))
-            if error.is_unsupported() && !state.has_servers(family) =>
+            if error.is_unsupported() && !has_servers(state, family) =>
         {
             None
         }
@@ -142,6 +137,11 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
             Some(std::iter::once(restore).chain(jumps).collect())
         }
     }
+}
+
+fn has_servers(state: &State, family: Family) -> bool {
+    let mut servers = state.servers.iter_desired();
+    servers.any(|(key, _)| key.address().map(Family::of) == Some(family))
 }
 
 /// The restore that writes the chains that differ from those written last; `None` if none differs.

@@ -32,8 +32,6 @@ pub(crate) struct Chains {
     pub(crate) before: Option<Box<Ruleset>>,
     /// The rules on top of chains that retiring modes need.
     pub(crate) on_top: Vec<(Table, ChainName, Vec<Rule>)>,
-    /// Whether it is not known which rules these are.
-    pub(crate) is_on_top_unknown: bool,
     /// Whether some of the tables were not readable when they were read last.
     pub(crate) has_unreadable: bool,
 }
@@ -80,11 +78,6 @@ impl State {
     pub(crate) fn set_interim(&mut self, interim: &[Interim]) {
         for family in Family::ALL {
             let mut on_top = Vec::new();
-            let of_family = |other: &&Interim| other.family == family;
-            let is_unknown = interim
-                .iter()
-                .filter(of_family)
-                .any(|other| other.rules.is_none());
             for &(table, names) in rules::CHAINS {
                 for name in names.iter().map(|name| chain_name(name)) {
                     let of_chain = interim_rules(interim, family, table, &name);
@@ -96,29 +89,11 @@ impl State {
                 }
             }
             let chains = &mut self.chains[family.index()];
-            if chains.on_top != on_top || chains.is_on_top_unknown != is_unknown {
-                let was_unknown = std::mem::replace(&mut chains.is_on_top_unknown, is_unknown);
+            if chains.on_top != on_top {
                 chains.on_top = on_top;
                 chains.is_dirty = true;
-                if was_unknown && !is_unknown {
-                    // What needs the chains was left out of the plans, and no failed operation names it.
-                    self.addresses.set_all_dirty();
-                    self.servers.set_all_dirty();
-                }
             }
         }
-    }
-
-    /// Whether the chains of a family are not written yet, because it is not known which rules on top of them retiring modes need. A family without
-    /// virtual servers needs none.
-    pub(crate) fn is_waiting_for_rules(&self, family: Family) -> bool {
-        self.chains[family.index()].is_on_top_unknown && self.has_servers(family)
-    }
-
-    /// Whether a virtual server of a family is desired.
-    pub(crate) fn has_servers(&self, family: Family) -> bool {
-        let mut servers = self.servers.iter_desired();
-        servers.any(|(key, _)| key.address().map(Family::of) == Some(family))
     }
 
     /// Finds the extensions without which the rules of a family can be written, after a restore was refused. They are written again at once.

@@ -14,20 +14,13 @@ use kernlink_services::Family;
 use super::cleanup::{has_portals, remaining};
 
 /// Finds and removes what userspace mode left: the portal chains, and the jumps to them. Its listening ports end with its process.
-pub struct Retiring {
-    rules: Box<dyn Iptables>,
-    /// Whether the last reading found anything.
-    has_found: bool,
-}
+pub struct Retiring(Box<dyn Iptables>);
 
 impl Retiring {
     /// Through these tables.
     #[must_use]
     pub fn new(rules: Box<dyn Iptables>) -> Self {
-        Self {
-            rules,
-            has_found: false,
-        }
+        Self(rules)
     }
 }
 
@@ -43,23 +36,18 @@ impl Retire for Retiring {
     }
 
     fn read(&mut self, _now: Instant, _kept: Kept<'_>) -> Result<bool, String> {
-        let removal = remaining(&mut *self.rules, &Family::ALL);
-        self.has_found = !removal.operations.is_empty();
+        let removal = remaining(&mut *self.0, &Family::ALL);
         match removal.errors.first() {
             Some(error) => Err(ErrorChain(error).to_string()),
-            None => Ok(self.has_found),
+            None => Ok(!removal.operations.is_empty()),
         }
     }
 
-    fn has_found(&self) -> bool {
-        self.has_found
-    }
-
     fn is_serving(&mut self) -> Result<bool, String> {
-        has_portals(&mut *self.rules).map_err(|error| ErrorChain(&error).to_string())
+        has_portals(&mut *self.0).map_err(|error| ErrorChain(&error).to_string())
     }
 
     fn retire(&mut self, round: &Round<'_>) -> Retired {
-        remaining(&mut *self.rules, &Family::ALL).retire(&mut *self.rules, round)
+        remaining(&mut *self.0, &Family::ALL).retire(&mut *self.0, round)
     }
 }

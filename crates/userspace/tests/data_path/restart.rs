@@ -165,9 +165,6 @@ fn a_table_that_cannot_be_read_does_not_prevent_the_removal_from_the_others() {
     let mut retiring = Retiring::new(Box::new(tables.clone()));
     // Table `nat` of IPv4.
     tables.fail_readings(1);
-    assert!(retiring.read(Instant::now(), &|_| false).is_err());
-    assert!(retiring.has_found());
-    tables.fail_readings(1);
     let retired = retiring.retire(&Round::without_serving_mode(Instant::now()));
     let problem = "cannot read tables: the program did not end in time";
     assert_eq!(
@@ -182,9 +179,6 @@ fn a_table_that_cannot_be_read_does_not_prevent_the_removal_from_the_others() {
     let retired = retiring.retire(&Round::without_serving_mode(Instant::now()));
     assert_eq!((retired.problems, retired.steps.len()), (Vec::new(), 1));
     assert_eq!(tables.portal_rules(Family::Ipv4), Vec::<String>::new());
-    tables.fail_readings(1);
-    assert!(retiring.read(Instant::now(), &|_| false).is_err());
-    assert!(!retiring.has_found());
 }
 
 #[test]
