@@ -67,7 +67,7 @@ usage: cargo xtask VERB
   package                   check what the packages of the published crates contain, then publish all of them without
                             upload (cargo publish --dry-run), in the order of their dependencies
   semver COMMIT             list the public items in public-api/ of a commit, such as the tag of a release, that are
-                            removed or changed now; exit with 1 if there are any in a crate with an equal version
+                            removed or changed now; exit with 1 if there are any in a crate with a compatible version
   shape                     print the files of each kernel crate as a Markdown table
   test [--tier TIER]...     run the tests of all tiers, or of the given ones: unit, host, vm;
                             as root, install missing programs first

@@ -221,6 +221,8 @@ pub struct Client {
     batch: Batch,
     /// Listings are of this generation, and are tried once.
     listed: Option<ShortGeneration>,
+    /// The last generation that was read. Its transaction has ended.
+    complete: Option<u32>,
 }
 
 impl Client {
@@ -251,6 +253,7 @@ impl Client {
             connection,
             batch: Batch::new(),
             listed: None,
+            complete: None,
         }
     }
 
@@ -368,7 +371,7 @@ impl Nftables for Client {
     }
 
     fn generation(&mut self) -> Result<u32, Error> {
-        listing::generation(&mut self.connection)
+        listing::generation(&mut self.connection, &mut self.complete)
     }
 
     fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {

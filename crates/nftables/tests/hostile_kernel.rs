@@ -39,15 +39,21 @@ fn message(command: u8, flags: u16, generation: u32, attributes: &[Vec<u8>]) -> 
     Script::message(0x0a00 | u16::from(command), flags, &payload)
 }
 
-/// The next request is answered with the number of the generation. The transaction after it, which changes nothing, is refused.
+/// The next request is answered with the number of a generation that the client does not know yet. The transaction after it, which changes
+/// nothing, is refused.
 fn generation(script: Script, generation: u32) -> Script {
+    same_generation(script, generation)
+        .expect_anything()
+        .acknowledge(1, Err(Errno::EINVAL))
+}
+
+/// The next request is answered with the number of the generation of the request before it.
+fn same_generation(script: Script, generation: u32) -> Script {
     let id = attribute(uapi::NFTA_GEN_ID, &generation.to_be_bytes());
     script
         .expect_anything()
         .answer(&message(uapi::NFT_MSG_NEWGEN, 0, generation, &[id]))
         .acknowledge(0, Ok(()))
-        .expect_anything()
-        .acknowledge(1, Err(Errno::EINVAL))
 }
 
 fn element(key: u32) -> Vec<u8> {
@@ -102,7 +108,7 @@ fn a_ruleset_whose_listing_is_interrupted_each_time_is_read_ten_times() {
         let mut script = generation(Script::new(), 7);
         for _ in 0..10 {
             script = tables(script, 7 + difference, flags);
-            script = generation(script, 7);
+            script = same_generation(script, 7);
         }
         is_interrupted(client(script).ruleset());
     }
@@ -150,7 +156,7 @@ fn a_change_within_one_message_of_elements_is_noticed() {
     script = dump(script, &[elements_message(7, &[1, 2])]);
     script = generation(script, 8);
     script = dump(script, &[elements_message(8, &[3])]);
-    script = generation(script, 8);
+    script = same_generation(script, 8);
     assert_eq!(keys(client(script).list_elements(&set()).unwrap()), [3]);
 }
 
@@ -163,7 +169,7 @@ fn a_change_of_the_generation_by_65536_is_noticed() {
     );
     script = generation(script, 0x1_0007);
     script = dump(script, &[elements_message(0x1_0007, &[2])]);
-    script = generation(script, 0x1_0007);
+    script = same_generation(script, 0x1_0007);
     assert_eq!(keys(client(script).list_elements(&set()).unwrap()), [2]);
 }
 
@@ -172,14 +178,14 @@ fn elements_that_are_returned_twice_are_listed_again_at_most_ten_times() {
     let mut script = generation(Script::new(), 7);
     // The hash table was enlarged between the two messages: 2 twice, and not 3.
     script = dump(script, &[elements_message(7, &[1, 2]), elements_message(7, &[2])]);
-    script = generation(script, 7);
+    script = same_generation(script, 7);
     script = dump(script, &[elements_message(7, &[3, 1]), elements_message(7, &[2])]);
-    script = generation(script, 7);
+    script = same_generation(script, 7);
     assert_eq!(keys(client(script).list_elements(&set()).unwrap()), [3, 1, 2]);
     let mut script = generation(Script::new(), 7);
     for _ in 0..10 {
         script = dump(script, &[elements_message(7, &[1, 1])]);
-        script = generation(script, 7);
+        script = same_generation(script, 7);
     }
     is_interrupted(client(script).list_elements(&set()));
 }

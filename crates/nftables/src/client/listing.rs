@@ -178,11 +178,18 @@ pub(super) fn reset_elements(connection: &mut Connection, set: &SetKey) -> Resul
     Ok(lists.into_iter().flatten().collect())
 }
 
-pub(super) fn generation(connection: &mut Connection) -> Result<u32, Error> {
+/// `complete`: the last generation that this returned, whose transaction has ended.
+pub(super) fn generation(connection: &mut Connection, complete: &mut Option<u32>) -> Result<u32, Error> {
     let write = |writer: &mut AttributeWriter<'_>| wire::header(writer, TableFamily::Unknown(0));
     one(connection, NFT_MSG_GETGEN, write, wire::decode_generation)
         .and_then(|generation| generation.ok_or(MISSING))
-        .and_then(|generation| wait_for_transaction(connection).map(|()| generation.id))
+        .and_then(|generation| {
+            if *complete != Some(generation.id) {
+                wait_for_transaction(connection)?;
+                *complete = Some(generation.id);
+            }
+            Ok(generation.id)
+        })
         .map_err(failed("read the generation of the ruleset"))
 }
 
