@@ -24,7 +24,8 @@ use crate::status::{Recorder, Status};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<M: DataPath> {
-    /// New events about objects that a source delivered, or those of [`Runner::report`]. Other events are in [`Synced::events`](crate::Synced::events); [`Notice::events`] has both.
+    /// New events about objects that a source delivered, or those of [`Runner::report`]. Other events are in
+    /// [`Synced::events`](crate::Synced::events); [`Notice::events`] has both.
     Events(Vec<Event>),
     /// A sync ended. Its report may contain failures, which are retried. If it [is partial](crate::Synced::is_partial), another one follows at once,
     /// regardless of the intervals of the schedule.

@@ -12,7 +12,7 @@ use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_proxier::Runner;
-use kernlink_proxier::iptables_mode::watch::{WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::iptables_mode::watch::{WatchOptions, Watcher};
 use kernlink_proxier::iptables_mode::{IptablesMode, Proxier, Synced};
 use kernlink_proxier::netfilter::rules_source;
 use kernlink_proxier::runner::Notice;
@@ -55,12 +55,7 @@ impl Running {
         let forwarding = std::thread::spawn(move || {
             // Ends with the watcher.
             for event in events {
-                match event {
-                    WatchEvent::Recheck(keys) => receiver.recheck(keys),
-                    WatchEvent::Addresses => receiver.recheck_addresses(),
-                    WatchEvent::Resync => receiver.resync(),
-                    event => eprintln!("watch: {event:?}"),
-                }
+                event.pass_to(&receiver);
             }
         });
         Self {

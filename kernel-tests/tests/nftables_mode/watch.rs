@@ -70,15 +70,10 @@ impl Running {
         let forwarding = std::thread::spawn(move || {
             // Ends with the watcher.
             for event in events {
-                match event {
-                    WatchEvent::Recheck(keys) => {
-                        counter.fetch_add(keys.len(), Ordering::Relaxed);
-                        receiver.recheck(keys);
-                    }
-                    WatchEvent::Addresses => receiver.recheck_addresses(),
-                    WatchEvent::Resync => receiver.resync(),
-                    event => eprintln!("watch: {event:?}"),
+                if let WatchEvent::Recheck(keys) = &event {
+                    counter.fetch_add(keys.len(), Ordering::Relaxed);
                 }
+                event.pass_to(&receiver);
             }
         });
         Self {

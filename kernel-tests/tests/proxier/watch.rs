@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::Runner;
-use kernlink_proxier::ipvs_mode::watch::{RulesSource, WatchEvent, Watcher};
+use kernlink_proxier::ipvs_mode::watch::{RulesSource, Watcher};
 use kernlink_proxier::ipvs_mode::{IpvsMode, Proxier, Synced};
 use kernlink_proxier::netfilter::detect_watch_options;
 use kernlink_proxier::runner::Notice;
@@ -80,12 +80,7 @@ impl Running {
             // Ends with the watcher.
             for event in events {
                 let _gate = gate.lock();
-                match event {
-                    WatchEvent::Recheck(keys) => runner.recheck(keys),
-                    WatchEvent::Addresses => runner.recheck_addresses(),
-                    WatchEvent::Resync => runner.resync(),
-                    event => eprintln!("watch: {event:?}"),
-                }
+                event.pass_to(&runner);
             }
         });
         running

@@ -117,16 +117,13 @@ where
         let own_ports = M::Config::own_ports(proxier.kernel_mut());
         let target = Arc::new(Mutex::new(Target::Waiting(Vec::new())));
         // Before the first sync, so that no change is missed.
-        let (watcher, event) = match watch::<M>(config, &own_ports, &target) {
-            Ok(watcher) => (Some(watcher), None),
-            Err(error) => (None, Some(not_started(&error))),
-        };
+        let watcher = watch::<M>(config, &own_ports, &target);
         let runner = Arc::new(Runner::start_with(proxier, schedule, notify)?);
         let running = Target::Running(Arc::downgrade(&runner));
         if let Target::Waiting(events) = std::mem::replace(&mut *lock(&target), running) {
             events.into_iter().for_each(|event| event.pass_to(&runner));
         }
-        runner.report(event.into_iter().collect());
+        let watcher = started(watcher, &runner);
         Ok(Self {
             watcher: Mutex::new(watcher),
             runner,
@@ -145,26 +142,13 @@ where
         // The configuration and what is watched are replaced together.
         let mut watcher = lock(&self.watcher);
         let (own_ports, target, watched) = (&self.own_ports, &self.target, config.clone());
-        let event = match self
+        let replacing = self
             .namespace
             .run(move || watch::<M>(&watched, own_ports, target))
-        {
-            // Dropping the former one waits for its thread, which waits for nothing.
-            Ok(Ok(started)) => {
-                *watcher = Some(started);
-                None
-            }
-            Ok(Err(error)) => {
-                *watcher = None;
-                Some(not_started(&error))
-            }
-            Err(error) => {
-                *watcher = None;
-                Some(not_started(&error))
-            }
-        };
+            .unwrap_or_else(|error| Err(not_started(&error)));
         self.runner.set_config(config);
-        self.runner.report(event.into_iter().collect());
+        // Dropping the former one waits for its thread, which waits for nothing.
+        *watcher = started(replacing, &self.runner);
         Ok(())
     }
 }
@@ -187,12 +171,17 @@ impl<M: DataPath> WatchedRunner<M> {
     }
 }
 
-/// Watches what a configuration names.
+/// The watcher. If it was not started, the runner reports why.
+fn started<M: DataPath>(watcher: Result<Watcher, Event>, runner: &Runner<M>) -> Option<Watcher> {
+    watcher.map_err(|event| runner.report(vec![event])).ok()
+}
+
+/// Watches what a configuration names. The error is the event about it.
 fn watch<M>(
     config: &M::Config,
     own_ports: &BTreeSet<u32>,
     target: &Arc<Mutex<Target<M>>>,
-) -> Result<Watcher, WatchError>
+) -> Result<Watcher, Event>
 where
     M: DataPath + 'static,
     M::Config: Watchable<Key = M::Key>,
@@ -208,6 +197,7 @@ where
             event.pass_to(&runner);
         }
     })
+    .map_err(|error| not_started(&error))
 }
 
 impl<M: DataPath> Deref for WatchedRunner<M> {
