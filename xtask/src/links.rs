@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::workspace::{Workspace, files};
+use crate::{
+    prose::outside_fences,
+    workspace::{Workspace, files},
+};
 
 /// The address of the files of the repository.
 const REPOSITORY: &str = "https://github.com/kernlink/kernlink/blob/main/";
@@ -80,13 +83,9 @@ fn problem_of_crate(target: &str, crates: &[String]) -> Option<String> {
 /// checks it.
 pub(crate) fn targets(text: &str) -> Vec<(usize, String)> {
     let mut targets = Vec::new();
-    let mut is_code = false;
-    for (number, line) in (1..).zip(text.lines()) {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        }
+    for (number, line) in outside_fences(text) {
         // A code block without a fence.
-        if is_code || line.starts_with("    ") {
+        if line.starts_with("    ") {
             continue;
         }
         let line = without_code(line);
@@ -158,14 +157,10 @@ fn problem(
 /// The anchors of the headings of a text, as GitHub makes them.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
-    let mut is_code = false;
-    for line in text.lines() {
-        if line.starts_with("```") {
-            is_code = !is_code;
-        }
+    for (_, line) in outside_fences(text) {
         let title = line.trim_start_matches('#');
         let level = line.len() - title.len();
-        if is_code || !(1..=6).contains(&level) || !title.starts_with(' ') {
+        if !(1..=6).contains(&level) || !title.starts_with(' ') {
             continue;
         }
         let anchor = anchor(title.trim());

@@ -252,6 +252,16 @@ impl Scanner {
     }
 }
 
+/// The lines of a document outside of code blocks between fences, with their numbers.
+pub(crate) fn outside_fences(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut is_code = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
 fn numbered(text: &str, first_line: usize) -> Vec<(usize, String)> {
     let lines = text.split('\n').enumerate();
     lines

@@ -4,7 +4,10 @@ use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::workspace::{Workspace, files};
+use crate::{
+    prose::outside_fences,
+    workspace::{Workspace, files},
+};
 
 /// The most characters of a cell, as a page shows it: without the targets of links.
 const MOST: usize = 199;
@@ -40,12 +43,8 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
 /// The longest cell of each row of a table, with its line.
 fn lengths(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
-    let mut is_code = false;
-    for (number, line) in (1..).zip(text.lines()) {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        }
-        if !is_code && line.starts_with('|') {
+    for (number, line) in outside_fences(text) {
+        if line.starts_with('|') {
             let longest = cells(line).iter().map(|cell| shown(cell)).max();
             found.push((number, longest.unwrap_or_default()));
         }
