@@ -16,7 +16,7 @@ use kernlink_proxier::nftables_mode::{Kernel, Proxier};
 use kernlink_proxier::retire::{Retire, Retired, RetiredOutcome, Round, Unserved, remove_all};
 use kernlink_services::{FrontendKey, ObjectName, SourceId};
 
-use crate::support::{config, foreign_ruleset, keep_udp_flows, on_network, sync_once};
+use crate::support::{await_end_of_owner, config, foreign_ruleset, keep_udp_flows, on_network, sync_once};
 
 const RECORDED: &str = include_str!("kube_proxy/nftables.txt");
 const OBJECTS: &str = include_str!("kube_proxy/objects.yaml");
@@ -105,6 +105,7 @@ fn assert_state(network: &Network) {
 fn new_proxier() -> Proxier {
     let objects = manifest::read("objects.yaml", OBJECTS);
     assert_eq!(objects.errors, []);
+    await_end_of_owner();
     let mut proxier = Proxier::new(&config(), Kernel::open().unwrap()).unwrap();
     for change in objects.into_changes().unwrap() {
         proxier.change(SourceId(0), change);

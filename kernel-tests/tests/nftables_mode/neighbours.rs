@@ -12,7 +12,9 @@ use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{programs, requires, tools, wait};
 use kernlink_nftables::{Client, Nftables, Operation, Table, TableFamily, TableFlags, TableKey};
 
-use crate::support::{change, foreign_ruleset, on_network, proxier, replace_objects, sync, sync_once};
+use crate::support::{
+    await_end_of_owner, change, foreign_ruleset, on_network, proxier, replace_objects, sync, sync_once,
+};
 
 fn web(pods: &[(u8, &str)]) -> String {
     service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", pods)
@@ -223,6 +225,7 @@ fn tables_that_were_deleted_while_no_process_ran_are_written_again() {
             &["flush", "chain", "ip6", "kernlink", "services"],
             &["flush", "map", "ip", "kernlink", "endpoints"],
         ] {
+            await_end_of_owner();
             tools::must("nft", delete);
             let mut next = proxier(&web(&[(0, "node-a")]));
             sync(&mut next);

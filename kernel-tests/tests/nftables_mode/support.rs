@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use kernlink_kernel_tests::expectations::on_node_of;
 use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server};
+use kernlink_kernel_tests::{tools, wait};
 use kernlink_kubernetes::manifest;
+use kernlink_nftables::{Client, Nftables, TableFlags};
 use kernlink_proxier::host::{Conntrack, LocalDetection};
 use kernlink_proxier::nftables_mode::{Config, Kernel, Proxier, Synced};
 use kernlink_services::{Change, SourceId};
@@ -69,12 +70,26 @@ pub(crate) fn replace_objects(proxier: &mut Proxier, manifests: &str) {
     }
 }
 
-/// A proxier in the calling thread's namespace.
+/// Waits until the previous proxier of the calling thread's namespace, which was dropped, has no tables any more: a program that another test
+/// starts at that moment has its socket too, until it is executed.
+pub(crate) fn await_end_of_owner() {
+    let mut client = Client::open().unwrap();
+    wait::until(|| {
+        let mut tables = client.tables(None).unwrap().into_iter();
+        match tables.find(|table| table.flags.contains(TableFlags::OWNER | TableFlags::PERSIST)) {
+            None => Ok(()),
+            Some(table) => Err(format!("the table has an owner: {table:?}")),
+        }
+    });
+}
+
+/// The proxier of a new process, in the calling thread's namespace. The one before must have been dropped.
 pub(crate) fn proxier(manifests: &str) -> Proxier {
     proxier_with(&config(), manifests)
 }
 
 pub(crate) fn proxier_with(config: &Config, manifests: &str) -> Proxier {
+    await_end_of_owner();
     let mut proxier = Proxier::new(config, Kernel::open().unwrap()).unwrap();
     replace_objects(&mut proxier, manifests);
     proxier
