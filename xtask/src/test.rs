@@ -51,6 +51,9 @@ impl Tier {
 
 /// The environment variable from which the kernel tests read their tier: `host` or `vm`.
 const TIER_VARIABLE: &str = "KERNLINK_TIER";
+/// The environment variable from which proptest reads the seed of its cases, and the seed of this command: every run tests the same cases, so a
+/// change is not refused because of a case that has nothing to do with it. `cargo test` tries new ones.
+const PROPERTY_SEED: (&str, &str) = ("PROPTEST_RNG_SEED", "1");
 /// For one test binary. Emulation is about ten times slower than the host.
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
@@ -349,6 +352,7 @@ fn step(executable: &Executable, tier: Tier, path: &Path) -> Step {
         ("CARGO_MANIFEST_DIR".to_owned(), folder),
         ("CARGO_PKG_NAME".to_owned(), executable.package.clone()),
         (TIER_VARIABLE.to_owned(), tier.name().to_owned()),
+        (PROPERTY_SEED.0.to_owned(), PROPERTY_SEED.1.to_owned()),
     ]);
     environment.extend(provision::inherited());
     environment.insert("PATH".to_owned(), path.to_string_lossy().into_owned());
@@ -628,6 +632,18 @@ mod tests {
         assert_eq!(names(1), ["harness", "ipvs"]);
         let expected = ["harness", "ipvs"].map(|name| format!("{name} (run 2 of 2)"));
         assert_eq!(names(2)[2..], expected);
+    }
+
+    #[test]
+    fn each_run_has_the_same_random_cases() {
+        let steps = kernel_steps(&kernel(), Tier::Host, &[], Path::new("/declared")).unwrap();
+        let chosen = provision::inherited().remove("PROPTEST_RNG_SEED");
+        let seed = chosen.unwrap_or_else(|| "1".to_owned());
+        assert!(
+            steps
+                .iter()
+                .all(|step| step.environment["PROPTEST_RNG_SEED"] == seed)
+        );
     }
 
     #[test]
