@@ -1,7 +1,7 @@
 //! Listening ports and claims.
 
 use std::io::{ErrorKind, Read};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use kernlink_userspace::{Limits, ListenerKey, Serving, Transport};
 
@@ -45,10 +45,11 @@ fn an_ipv6_port_does_not_accept_ipv4() {
     fixture.proxy.listen(key, &serving([echo("a")])).unwrap();
     let mut stream = TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
     stream.read_exact(&mut [0]).unwrap();
-    // The same port of IPv4 is free, unless another program has it.
-    if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+    // The same port of IPv4 is free, unless another program has it. No other test listens at this address.
+    let ipv4 = SocketAddr::new(free_address(Transport::Tcp).ip(), port);
+    if let Ok(listener) = TcpListener::bind(ipv4) {
         drop(listener);
-        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
+        assert!(TcpStream::connect(ipv4).is_err());
     }
 }
 
@@ -78,7 +79,7 @@ fn a_claim_reserves_a_port_without_answering() {
 #[test]
 fn a_claim_of_a_port_that_another_program_has_is_an_error() {
     let mut fixture = Fixture::new(Limits::default());
-    let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let other = UdpSocket::bind(free_address(Transport::Udp)).unwrap();
     let key = ListenerKey {
         transport: Transport::Udp,
         address: other.local_addr().unwrap(),

@@ -25,7 +25,9 @@ impl Fixture {
     }
 
     /// A proxy on so many threads.
-    pub(crate) fn with_threads(limits: Limits, threads: usize) -> Self {
+    pub(crate) fn with_threads(mut limits: Limits, threads: usize) -> Self {
+        // An attempt to connect succeeds or fails at once, unless the machine stands still.
+        limits.dial_timeouts.fill(PATIENCE);
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads).enable_all().build().unwrap();
         let proxy = Proxy::new(runtime.handle().clone(), limits).unwrap();
