@@ -489,7 +489,7 @@ mod tests {
             arguments: vec!["-c".into(), script.into()],
             environment: BTreeMap::from([("GIVEN".into(), "yes".into())]),
             stdin: b"some input".to_vec(),
-            timeout: Duration::from_secs(20),
+            timeout: Duration::from_secs(300),
             output_limit: 1000,
         }
     }
@@ -507,7 +507,7 @@ mod tests {
                 stdout: Vec::new(),
                 stderr: Vec::new(),
             };
-            let deadline = Instant::now() + Duration::from_secs(20);
+            let deadline = Instant::now() + Duration::from_secs(300);
             let collected = collect_output(&outputs, deadline, &mut completion);
             drop(taken);
             collected.is_ok()
