@@ -401,7 +401,8 @@ mod tests {
             retries.fail(&key, 'a', None, false, now);
         }
         let times: BTreeSet<Instant> = retries.queue.iter().map(|(due, _)| *due).collect();
-        assert_eq!(times.len(), 10);
+        // Two may have the same nanosecond.
+        assert!(times.len() >= 9, "{times:?}");
     }
 
     #[test]

@@ -188,7 +188,10 @@ fn address(number: u8) -> IpAddr {
 
 /// The addresses of all frontends.
 fn addresses(services: &Services) -> BTreeSet<IpAddr> {
-    services.frontends().map(|frontend| frontend.key.address).collect()
+    services
+        .frontends()
+        .map(|frontend| frontend.key.address)
+        .collect()
 }
 
 fn service(number: u8) -> Change {
