@@ -216,7 +216,11 @@ pub fn load_rules(iptables: &str, ip6tables: &str, jumps: &str) {
             let lines = [chains, rules].concat();
             for part in lines.chunks(PART) {
                 let part = part.join("\n");
-                feed(&restore, &["--noflush"], &format!("*{table}\n{part}\nCOMMIT\n"));
+                feed(
+                    &restore,
+                    &["-w", "--noflush"],
+                    &format!("*{table}\n{part}\nCOMMIT\n"),
+                );
             }
         }
         let mut input = String::new();
@@ -241,7 +245,7 @@ pub fn load_rules(iptables: &str, ip6tables: &str, jumps: &str) {
             input.extend(jumps);
             input += "COMMIT\n";
         }
-        feed(&restore, &["--noflush"], &input);
+        feed(&restore, &["-w", "--noflush"], &input);
     }
 }
 

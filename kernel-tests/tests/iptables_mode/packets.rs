@@ -290,7 +290,7 @@ fn foreign_rules_stay_and_a_flush_by_another_program_is_repaired() {
     for_each_variant(1, |variant, network| {
         let tool = |name: &str| tool(variant, name);
         for name in ["iptables", "ip6tables"] {
-            let run = |arguments: &[&str]| _ = tools::must(&tool(name), arguments);
+            let run = |arguments: &[&str]| _ = tools::must(&tool(name), &[&["-w"], arguments].concat());
             run(&["-t", "nat", "-N", "FOREIGN"]);
             run(&[
                 "-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN",
@@ -303,7 +303,7 @@ fn foreign_rules_stay_and_a_flush_by_another_program_is_repaired() {
         sync(&mut proxier);
         // A firewall reload: everything in table nat is flushed, then the foreign rules are written.
         for name in ["iptables", "ip6tables"] {
-            let run = |arguments: &[&str]| _ = tools::must(&tool(name), arguments);
+            let run = |arguments: &[&str]| _ = tools::must(&tool(name), &[&["-w"], arguments].concat());
             run(&["-t", "nat", "-F"]);
             run(&[
                 "-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN",

@@ -14,7 +14,7 @@ fn keep_associations(variant: Variant, network: &Network) {
     for namespace in network.pods.iter().chain([&network.client]) {
         namespace.run(|| {
             for program in ["iptables", "ip6tables"] {
-                let rule = "-A OUTPUT -p sctp -m sctp --chunk-types any ABORT -j DROP";
+                let rule = "-w -A OUTPUT -p sctp -m sctp --chunk-types any ABORT -j DROP";
                 let words: Vec<&str> = rule.split(' ').collect();
                 tools::must(&tool(variant, program), &words);
             }
