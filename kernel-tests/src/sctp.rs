@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::manifests::cluster_ips;
 use crate::netns::NetNs;
 use crate::traffic::Network;
-use crate::wait;
+use crate::{tools, wait};
 
 /// Types of chunks.
 const INIT: u8 = 1;
@@ -221,6 +221,9 @@ const REQUESTS: usize = 40;
 /// # Panics
 /// If not.
 pub fn assert_associations(network: &Network) {
+    // By default a flow ends if the answer to its first chunk takes three seconds.
+    let timeout = "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait";
+    network.node.run(|| tools::set_sysctl(timeout, "600"));
     for family in 0..2 {
         let address = |v4: Ipv4Addr, v6: Ipv6Addr| [IpAddr::from(v4), v6.into()][family];
         let of_client = address(Network::client_ipv4(), Network::client_ipv6());
