@@ -250,18 +250,16 @@ impl Server {
         };
         let (socket, thread) = match protocol {
             Protocol::Tcp => {
-                let listener = namespace
-                    .run(|| TcpListener::bind(address))
-                    .unwrap_or_else(|error| fail(error));
+                let listener =
+                    bound(namespace, move || TcpListener::bind(address)).unwrap_or_else(|error| fail(error));
                 (
                     shared(SockRef::from(&listener)),
                     thread::spawn(move || serve_tcp(&listener, &name, &stopped)),
                 )
             }
             Protocol::Udp => {
-                let socket = namespace
-                    .run(|| UdpSocket::bind(address))
-                    .unwrap_or_else(|error| fail(error));
+                let socket =
+                    bound(namespace, move || UdpSocket::bind(address)).unwrap_or_else(|error| fail(error));
                 (
                     shared(SockRef::from(&socket)),
                     thread::spawn(move || serve_udp(&socket, &name, &stopped)),
@@ -285,6 +283,17 @@ impl Drop for Server {
             let _ = thread.join();
         }
     }
+}
+
+/// A socket of a server. A program that another test starts at this moment has the socket of a server that was dropped too, until it is executed:
+/// the address is in use until then.
+fn bound<T: Send>(namespace: &NetNs, bind: impl Fn() -> io::Result<T> + Send) -> io::Result<T> {
+    namespace.run(move || {
+        wait::until(|| match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
+            result => Ok(result),
+        })
+    })
 }
 
 fn serve_tcp(listener: &TcpListener, name: &str, stop: &AtomicBool) {
