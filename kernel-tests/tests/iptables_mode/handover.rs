@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::listings::{jump, without_accounting};
+use kernlink_kernel_tests::load::Load;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Connection, Protocol, ask_many};
+use kernlink_kernel_tests::udp_clients::keep_flows;
 use kernlink_kernel_tests::{requires, tools};
 use kernlink_proxier::iptables_mode::cleanup::remaining;
 use kernlink_proxier::iptables_mode::{Kernel, Operation, Proxier};
@@ -173,15 +174,6 @@ fn clean(kernel: &mut Kernel) {
     assert_eq!(remaining(&mut *kernel.rules).operations, []);
 }
 
-/// Ends the requests of another thread, also if this one panics.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn after_kube_proxy_nothing_is_written_and_cleanup_leaves_what_is_foreign() {
     requires!(Feature::Iptables);
@@ -242,6 +234,7 @@ fn connections_through_kube_proxy_survive_the_handover_and_the_cleanup() {
     for_each_variant(2, |variant, network| {
         let _servers = network.serve_ordinary_fixture();
         load(variant, "ordinary");
+        keep_flows();
         let (web, dns) = (
             "10.96.11.12:80".parse().unwrap(),
             "10.96.0.10:53".parse().unwrap(),
@@ -264,43 +257,27 @@ fn connections_through_kube_proxy_survive_the_handover_and_the_cleanup() {
         let before = ask_open();
 
         // New connections all the time.
-        let is_done = AtomicBool::new(false);
-        let mut proxier = std::thread::scope(|scope| {
-            let stop = Stop(&is_done);
-            let requests = scope.spawn(|| {
-                let mut requests = 0;
-                while !is_done.load(Ordering::Relaxed) {
-                    Connection::open(&network.client, Protocol::Tcp, web)
-                        .unwrap()
-                        .ask()
-                        .unwrap();
-                    requests += 1;
-                }
-                requests
-            });
-            let mut proxier = proxier_of(variant, "ordinary");
-            for _ in 0..3 {
-                proxier.resync();
-                let synced = proxier.sync(Instant::now()).unwrap();
-                assert!(synced.is_success(), "{synced}");
-            }
-            // kube-proxy starts again: it finds its jumps and writes its chains. Then kernlink does.
-            let of_kernlink = listing(variant);
-            for family in ["iptables", "ip6tables"] {
-                restore(variant, family, &rules_of("ordinary", family));
-            }
-            let of_kube_proxy = listing(variant);
-            let changed = |(chain, rules): &(&String, &Vec<String>)| of_kernlink.get(*chain) != Some(*rules);
-            let changed: Vec<_> = of_kube_proxy.iter().filter(changed).collect();
-            assert_eq!(changed, [], "kube-proxy finds its chains");
-            proxier = proxier_of(variant, "ordinary");
+        let requests = Load::start(&[(&network.client, Protocol::Tcp, web)]);
+        let mut proxier = proxier_of(variant, "ordinary");
+        for _ in 0..3 {
+            proxier.resync();
             let synced = proxier.sync(Instant::now()).unwrap();
             assert!(synced.is_success(), "{synced}");
-            assert_eq!(listing(variant), of_kernlink);
-            drop(stop);
-            assert!(requests.join().unwrap() > 0);
-            proxier
-        });
+        }
+        // kube-proxy starts again: it finds its jumps and writes its chains. Then kernlink does.
+        let of_kernlink = listing(variant);
+        for family in ["iptables", "ip6tables"] {
+            restore(variant, family, &rules_of("ordinary", family));
+        }
+        let of_kube_proxy = listing(variant);
+        let changed = |(chain, rules): &(&String, &Vec<String>)| of_kernlink.get(*chain) != Some(*rules);
+        let changed: Vec<_> = of_kube_proxy.iter().filter(changed).collect();
+        assert_eq!(changed, [], "kube-proxy finds its chains");
+        proxier = proxier_of(variant, "ordinary");
+        let synced = proxier.sync(Instant::now()).unwrap();
+        assert!(synced.is_success(), "{synced}");
+        assert_eq!(listing(variant), of_kernlink);
+        requests.assert_all_served();
         assert_eq!(ask_open(), before, "the same servers see the same sources");
         ask_many(&network.client, Protocol::Udp, dns, 40).assert_balanced(&["10.244.1.3", "10.244.2.3"], 40);
 
