@@ -125,6 +125,7 @@ fn serve_unused(network: &Network, addresses: [IpAddr; 2]) -> Vec<Server> {
         }
         pod.run(|| tools::ip(&add.iter().map(String::as_str).collect::<Vec<_>>()));
     }
+    pod.run(wait::for_ipv6_addresses);
     let start = |(_, protocol, target)| Server::start(pod, "unused", protocol, target);
     targets(addresses).map(start).collect()
 }
