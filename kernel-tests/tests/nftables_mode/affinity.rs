@@ -15,8 +15,8 @@ use kernlink_nftables::{Element, Elements, Nftables, TableFamily, TableKey, Valu
 
 use crate::support::{change, keep_udp_flows, on_network, proxier, sync};
 
-/// A number of clients so that events with a probability of one half or more happen to one of them, with a probability above 1 - 1e-9.
-const CLIENTS: u8 = 30;
+/// A number of clients so that events with a probability of a third or more happen to one of them, with a probability above 1 - 1e-10.
+const CLIENTS: u8 = 60;
 
 /// Clients in the namespace of a pod, each with an address of its own.
 struct Clients<'a> {
@@ -221,7 +221,7 @@ fn affinity_ends_when_a_client_opened_no_connection_for_the_timeout() {
         for (protocol, target) in frontends(cluster_ips(1)) {
             let first = clients.ask(protocol, target);
             thread::sleep(Duration::from_secs(4));
-            // All choose again: the same endpoints with a probability of 1 : 3 ^ 30.
+            // All choose again: the same endpoints with a probability of 1 : 3 ^ 60.
             assert_ne!(clients.ask(protocol, target), first, "{target}");
         }
     });
@@ -245,16 +245,18 @@ fn each_connection_extends_the_time_of_affinity() {
                 connection.ask().unwrap().server
             };
             wait::until(|| {
-                let first = server();
                 let start = std::time::Instant::now();
+                let first = server();
+                // Before the last connection was opened.
                 let mut last = start;
                 let mut is_slow = false;
                 let mut servers = BTreeSet::from([first]);
                 while start.elapsed() < timeout * 2 {
                     thread::sleep(Duration::from_millis(500));
+                    let now = std::time::Instant::now();
                     servers.insert(server());
                     is_slow |= last.elapsed() > timeout * 9 / 10;
-                    last = std::time::Instant::now();
+                    last = now;
                 }
                 if is_slow {
                     return Err("the machine is too slow".to_owned());
@@ -292,7 +294,8 @@ fn affinity_can_be_requested_and_withdrawn_while_there_are_connections() {
         ] {
             change(&mut proxier, &manifests(&affinity));
             for (protocol, target) in &targets {
-                let tally = ask_many(&network.client, *protocol, *target, 40);
+                // Each of three endpoints is chosen with a probability above 1 - 1e-10.
+                let tally = ask_many(&network.client, *protocol, *target, 60);
                 let servers = if affinity.contains("None") { 3 } else { 1 };
                 assert_eq!(
                     (tally.answers.len(), &tally.failures[..]),
