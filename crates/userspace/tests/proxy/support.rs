@@ -11,7 +11,7 @@ use kernlink_userspace::{Limits, ListenerKey, Proxy, Serving, Stats, Transport};
 use tokio::runtime::Runtime;
 
 /// Longer than any test waits for something that happens.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A proxy on a runtime of its own. The runtime ends with it.
 pub(crate) struct Fixture {
