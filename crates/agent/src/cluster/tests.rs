@@ -130,7 +130,8 @@ fn a_watch_without_pings_that_does_not_end_is_stale_and_continues_on_another_con
     let (address, requests) = server(hang);
     let limits = Limits {
         watch_without_pings: Duration::from_millis(5),
-        margin: Duration::from_millis(5),
+        // Long enough for the server to begin its answer.
+        margin: Duration::from_millis(500),
         ..Limits::default()
     };
     let (_cluster, updates) = start(address, limits);
