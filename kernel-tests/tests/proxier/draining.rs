@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -271,23 +271,23 @@ fn no_connection_fails_while_all_endpoints_are_replaced() {
     sync(&mut proxier);
     let mut long: Vec<(Connection, String)> = Vec::new();
     let is_over = AtomicBool::new(false);
-    let short = thread::scope(|scope| {
+    let short = [AtomicU32::new(0), AtomicU32::new(0)];
+    thread::scope(|scope| {
         let clients: Vec<_> = targets()
             .into_iter()
-            .map(|target| {
+            .zip(&short)
+            .map(|(target, answered)| {
                 let (client, is_over) = (&network.client, &is_over);
                 scope.spawn(move || {
-                    let mut answered = 0;
                     while !is_over.load(Ordering::Relaxed) {
                         let answer =
                             Connection::open(client, Protocol::Tcp, target).and_then(|mut c| c.ask());
                         assert!(
                             answer.is_ok(),
-                            "{target}: {answer:?} after {answered} connections"
+                            "{target}: {answer:?} after {answered:?} connections"
                         );
-                        answered += 1;
+                        answered.fetch_add(1, Ordering::Relaxed);
                     }
-                    answered
                 })
             })
             .collect();
@@ -302,13 +302,24 @@ fn no_connection_fails_while_all_endpoints_are_replaced() {
             let stays: Vec<u8> = stays.collect();
             replace_objects(&mut proxier, &web(WEB, "", &stays));
             sync(&mut proxier);
+            // A connection that began before may wait to be accepted; the kernel resets those that do when the server ends.
+            for (client, answered) in clients.iter().zip(&short) {
+                let before = answered.load(Ordering::Relaxed);
+                wait::until(|| {
+                    // One that has panicked is reported below.
+                    let is_next = client.is_finished() || answered.load(Ordering::Relaxed) > before;
+                    is_next.then_some(()).ok_or("a connection is not answered")
+                });
+            }
             // It accepts no new connection from now on.
             servers[usize::from(old)] = None;
         }
         is_over.store(true, Ordering::Relaxed);
-        let answered = clients.into_iter().map(|client| client.join().unwrap());
-        answered.collect::<Vec<u32>>()
+        for client in clients {
+            client.join().unwrap();
+        }
     });
+    let short = short.map(AtomicU32::into_inner);
     assert!(short.iter().all(|answered| *answered > 0), "{short:?}");
     for (connection, server) in &mut long {
         assert_eq!(connection.ask().unwrap().server, *server);
