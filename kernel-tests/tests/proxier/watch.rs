@@ -224,7 +224,8 @@ fn what_another_program_removes_is_repaired_by_events() {
         };
         running.expect(what, &before, since);
         assert_served(&network, what);
-        drop(running);
+        // Not only dropped: its thread could repair what the next script removes.
+        drop(running.stop());
         running = Running::watched(proxier(&web(&PODS)));
     }
     // A renamed link is another link: it is replaced, and not touched.
