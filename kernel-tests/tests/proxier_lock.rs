@@ -136,7 +136,8 @@ fn a_process_of_root_without_capabilities_cannot_keep_an_agent_out() {
     if std::env::var_os(CHILD).is_some() {
         let error = Lock::acquire().unwrap_err();
         assert!(matches!(error, LockError::NotPermitted), "{error:?}");
-        let _socket = bind_socket().unwrap();
+        // The process before may still be ending: its parent, `unshare`, was killed first.
+        let _socket = wait::until(bind_socket);
         return wait_for_the_parent();
     }
     NetNs::bare().run(|| {
