@@ -73,6 +73,7 @@ fn an_external_ip_that_the_node_gets_is_claimed_as_long_as_it_has_it() {
     assert!(TcpListener::bind(target).is_err());
     tools::ip(&["address", "add", "203.0.113.5/32", "dev", "lo"]);
     drop(TcpListener::bind(target).unwrap());
+    wait_until_free(|port| port == target.port());
     process.proxier.resync();
     assert!(process.sync() > 0);
     let taken = TcpListener::bind(target).unwrap_err();

@@ -217,7 +217,9 @@ fn a_new_process_deletes_the_flows_that_changed_while_none_ran_and_no_others() {
     let clients = Clients::open(&place);
     clients.wait_for("pod0");
     let before = clients.flows();
+    let range = config().port_range;
     drop(earlier);
+    wait_until_free(|port| range.contains(port));
     // Nothing changed.
     let mut second = Process::serving(VARIANTS[1], with_node_ports(), &[0]);
     second.sync();
@@ -225,6 +227,7 @@ fn a_new_process_deletes_the_flows_that_changed_while_none_ran_and_no_others() {
     clients.wait_for("pod0");
     assert_eq!(clients.flows(), before);
     drop(second);
+    wait_until_free(|port| range.contains(port));
     // The node ports were removed.
     let mut third = Process::serving(VARIANTS[1], web(), &[0]);
     third.sync();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::{Client, Variant};
 use kernlink_kernel_tests::netns::{Entered, NetNs};
-use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
+use kernlink_kernel_tests::{tools, wait};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, IngressMode, Kind, ObjectChange,
     ObjectName, Port, Service, ServiceType, SourceId,
@@ -222,6 +222,24 @@ impl Process {
         assert!(plan.is_empty(), "{plan}");
         synced.plan.len()
     }
+}
+
+/// Waits until no socket of the calling thread's namespace has one of these local ports. A program that another test starts has copies of sockets
+/// until it is executed.
+pub(crate) fn wait_until_free(is_port: impl Fn(u16) -> bool) {
+    wait::until(|| {
+        for file in ["tcp", "tcp6", "udp", "udp6"] {
+            let sockets = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+            let mut ports = sockets.lines().filter_map(|line| {
+                let (_, port) = line.split_whitespace().nth(1)?.rsplit_once(':')?;
+                u16::from_str_radix(port, 16).ok()
+            });
+            if let Some(port) = ports.find(|port| is_port(*port)) {
+                return Err(format!("a socket of {file} has port {port}"));
+            }
+        }
+        Ok(())
+    });
 }
 
 /// Removes what userspace mode left.
