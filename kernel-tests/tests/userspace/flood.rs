@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::programs;
+use kernlink_kernel_tests::{programs, wait};
 use kernlink_userspace::balance::Backend;
 use kernlink_userspace::{Limits, ListenerKey, Proxy, Serving, Transport};
 use nix::sys::resource::{Resource, setrlimit};
@@ -30,6 +30,8 @@ fn child(transport: Transport, role: &str) {
         .unwrap();
     let mut limits = Limits::default();
     limits.descriptors = believed.parse().ok();
+    // No flow ends by itself, however slow the machine is.
+    limits.flow_timeouts.idle = wait::LIMIT;
     let mut proxy = Proxy::new(runtime.handle().clone(), limits).unwrap();
     let key = ListenerKey {
         transport,
@@ -133,7 +135,7 @@ fn flood_of_connections(this: &str, believed: &str) {
     }
     // After some end, new ones are accepted. Their descriptors are free when the proxy has seen the end of both directions.
     open.truncate(10);
-    kernlink_kernel_tests::wait::until(|| ask(&mut TcpStream::connect(port)?));
+    wait::until(|| ask(&mut TcpStream::connect(port)?));
     for stream in &mut open {
         ask(stream).unwrap();
     }

@@ -6,6 +6,7 @@ use std::thread;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{tools, wait};
 use kernlink_userspace::balance::Backend;
+use kernlink_userspace::limits::raise_descriptor_limit;
 use kernlink_userspace::{Limits, ListenerKey, Proxy, Serving, Stats, Transport};
 
 /// The local ports that the kernel chooses from.
@@ -13,6 +14,8 @@ const PORTS: u64 = 200;
 
 /// Sends one datagram from each of 300 ports to a proxy, in a namespace with 200 local ports. Calls `check` while all flows exist.
 fn flood(all_flows: Option<usize>, check: impl FnOnce(Stats) + Send) {
+    // Each of both tests has up to 500 sockets, and other tests of the process run at the same time.
+    raise_descriptor_limit(4_096).unwrap();
     NetNs::new().run(|| {
         tools::set_sysctl("net.ipv4.ip_local_port_range", "20000 20199");
         let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 5001)).unwrap();
@@ -31,6 +34,8 @@ fn flood(all_flows: Option<usize>, check: impl FnOnce(Stats) + Send) {
         let mut limits = Limits::default();
         limits.all_flows = all_flows;
         limits.port_share = 0;
+        // No flow ends by itself, however slow the machine is.
+        limits.flow_timeouts.idle = wait::LIMIT;
         let mut proxy = Proxy::new(runtime.handle().clone(), limits).unwrap();
         let key = ListenerKey {
             transport: Transport::Udp,

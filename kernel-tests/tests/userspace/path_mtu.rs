@@ -66,7 +66,11 @@ fn a_flow_goes_on_if_a_router_asks_for_smaller_packets() {
             .enable_all()
             .build()
             .unwrap();
-        let mut proxy = Proxy::new(runtime.handle().clone(), Limits::default()).unwrap();
+        let mut limits = Limits::default();
+        // No flow ends by itself, however long the neighbours take to find each other.
+        limits.flow_timeouts.first_reply = wait::LIMIT;
+        limits.flow_timeouts.idle = wait::LIMIT;
+        let mut proxy = Proxy::new(runtime.handle().clone(), limits).unwrap();
         for (local, endpoint) in addresses {
             let server = far.run(|| wait::until(|| UdpSocket::bind((endpoint, 5000))));
             thread::spawn(move || {
