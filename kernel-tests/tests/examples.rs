@@ -406,9 +406,25 @@ fn the_demo_balances_requests_in_iptables_mode_and_changes_nothing_outside() {
 #[test]
 fn the_demo_leaves_nothing_behind_if_a_signal_ends_it() {
     requires!(Feature::Iptables);
+    // The endpoint has the address of the client, so no request is answered: the program waits until the signal ends it.
+    let manifest = std::env::temp_dir().join(format!("kernlink-demo-{}.yaml", std::process::id()));
+    let text = "apiVersion: v1
+kind: Service
+metadata: {name: a}
+spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: a-1, labels: {kubernetes.io/service-name: a}}
+addressType: IPv4
+ports: [{port: 8080, name: \"\"}]
+endpoints: [{addresses: [192.0.2.2]}]
+";
+    std::fs::write(&manifest, text).unwrap();
     NetNs::new().run(|| {
         let mut child = programs::example("demo")
             .args(["--mode", "iptables"])
+            .arg(&manifest)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -445,6 +461,7 @@ fn the_demo_leaves_nothing_behind_if_a_signal_ends_it() {
         let links = tools::must("ip", &["-o", "link"]);
         assert_eq!(links.lines().count(), 1, "{links}");
     });
+    std::fs::remove_file(&manifest).unwrap();
 }
 
 fn processes() -> impl Iterator<Item = u32> {
