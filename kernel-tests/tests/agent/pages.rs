@@ -49,6 +49,8 @@ fn the_pages_and_metrics_of_an_agent_answer_what_an_operator_asks() {
         server.apply(other);
         let agent = Agent::spawn(api_command(&kubeconfig, &["--config", config.to_str().unwrap()]));
         wait_for_answer(&network, "10.96.0.1", "pod0");
+        // The metrics are those of a sync that has ended.
+        agent.wait_for(" synced done=", 1);
 
         let statusz = page("/statusz");
         for expected in ["kernlink-agent statusz", "Started: ", "Mode: iptables", "/flagz"] {

@@ -48,12 +48,19 @@ fn run(archive: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+/// The files of an archive that is asked for, again if the agent could not answer because a sync took longer than an answer may.
 #[track_caller]
 fn collect(archive: &Path, arguments: &[&str]) -> Files {
-    let output = run(archive, arguments);
-    assert!(output.status.success(), "{}", text(&output));
-    assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
-    read(archive)
+    wait::until(|| {
+        let output = run(archive, arguments);
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
+        if text(&output).contains("a sync is in progress") {
+            fs::remove_file(archive).unwrap();
+            return Err(text(&output));
+        }
+        Ok(read(archive))
+    })
 }
 
 /// What `contents.json` has of a file: its state, and the reason.
@@ -170,6 +177,7 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
         }
         let agent = Agent::spawn(api_command(&kubeconfig, &[]));
         wait_for_answer(&network, "10.96.0.1", "pod0");
+        agent.wait_for(" synced done=", 1);
         // Otherwise nothing would be removed of the events.
         let status = programs::agent().args(["status", "--output", "json"]).output().unwrap();
         assert!(text(&status).contains(ANNOTATION), "{}", text(&status));

@@ -176,8 +176,13 @@ fn count_flows(mode: &str) {
                 limited["notes"].to_string().contains("more than --max-flows (2)"),
                 "{limited:#}"
             );
-            let page = text(&run(&["--once", "--interval", "1", "--filter", "default/b"]));
-            assert!(page.starts_with("SERVICE "), "{page}");
+            let page = wait::until(|| {
+                let page = text(&run(&["--once", "--interval", "1", "--filter", "default/b"]));
+                match page.starts_with("SERVICE ") {
+                    true => Ok(page),
+                    false => Err(page),
+                }
+            });
             let line = page.lines().find(|line| line.starts_with("default/b ")).unwrap();
             let words: Vec<&str> = line.split_whitespace().collect();
             assert_eq!(words[..3], ["default/b", "10.96.0.2:80/TCP", "3"], "{page}");
