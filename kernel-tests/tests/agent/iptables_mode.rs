@@ -112,7 +112,7 @@ fn an_agent_in_iptables_mode_follows_its_folder_and_leaves_the_kernel_working() 
             });
             assert!(ask(&network.client, "10.96.0.2").is_err());
             // What another program removes is repaired, although the period is ten minutes.
-            tools::run("iptables", &["-t", "nat", "-F"]).unwrap();
+            tools::run("iptables", &["-w", "-t", "nat", "-F"]).unwrap();
             wait::until(|| ask(&network.client, "10.96.0.1"));
             let page = get("127.0.0.1:10249", "/metrics").unwrap();
             let syncs = "\nkubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} ";

@@ -63,7 +63,12 @@ fn from_iptables_to_userspace_mode_and_back_no_connection_ends_and_each_mode_rem
         manifests.replace("a.yaml", &with_node_port("a", ADDRESS));
         let open = |protocol: Protocol, port: u16| {
             let target = SocketAddr::new(ADDRESS.parse().unwrap(), port);
-            Connection::open_within(Duration::from_secs(1), &network.client, protocol, target).unwrap()
+            // A datagram may be lost; the test sends others.
+            let timeout = match protocol {
+                Protocol::Tcp => Duration::from_secs(30),
+                Protocol::Udp => Duration::from_secs(1),
+            };
+            Connection::open_within(timeout, &network.client, protocol, target).unwrap()
         };
         network.node.run(|| {
             choose(variant);

@@ -70,12 +70,16 @@ fn the_watchdog_of_the_service_manager_is_notified_as_long_as_the_agent_works() 
         let agent = start(None);
         agent.wait_for(" synced ", 1);
         wait_for_more();
-        assert!(manager.number_of("READY=1\nSTATUS=running") > 0);
+        wait::until(|| match manager.number_of("READY=1\nSTATUS=running") {
+            0 => Err("the service manager was not notified that the agent is ready"),
+            _ => Ok(()),
+        });
         manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0]));
         wait_for_more();
         let (status, log) = agent.stop();
         assert!(status.success(), "{log}");
-        assert!(manager.number_of("STOPPING=1") > 0);
+        // After all others.
+        manager.wait_for("STOPPING=1");
 
         // The watchdog of another process.
         let before = notices();

@@ -225,10 +225,9 @@ pub(crate) fn wait_until_gone(name: &str) {
 pub(crate) fn get(address: &str, path: &str) -> Result<String, String> {
     let ask = || {
         let mut stream = TcpStream::connect(address)?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
-        )?;
+        // At once: a server waits for the end of a request for some seconds only.
+        let request = format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).map(|_| answer)
     };
