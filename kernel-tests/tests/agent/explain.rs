@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::hanging_tool::{release, replace, wait_until_it_hangs};
 use crate::iptables_mode::choose;
 use crate::privileges::limited_command;
-use crate::support::{Agent, Manifests, ask, command, service, text};
+use crate::support::{Agent, Manifests, ask, command, service, text, wait_for_socket};
 
 /// Asks the agent of the calling thread's namespace.
 fn run(arguments: &[&str]) -> Output {
@@ -153,6 +153,7 @@ fn explain_troubles(mode: &str) {
         agent.args(["--nodeport-addresses", &format!("{node}/32")]);
         let agent = Agent::spawn(agent);
         agent.wait_for(" synced done=", 1);
+        wait_for_socket();
         let healthy = "10.96.0.1:80: served".replace(":80", ":80/TCP");
         expect(
             "10.96.0.1:80",
@@ -310,6 +311,7 @@ fn with_one_service(prepare: impl FnOnce() + Send, test: impl FnOnce(&Agent, &Ma
             &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"],
         );
         agent.wait_for(" synced done=", 1);
+        wait_for_socket();
         expect("10.96.0.1:80", 0, &["10.96.0.1:80/TCP: served"]);
         test(&agent, &manifests);
     });
@@ -346,6 +348,7 @@ fn the_status_is_answered_with_the_rights_of_the_daemonset_and_to_root_only() {
         let agent = command(&manifests.0, &["--proxy-mode", "nftables"]);
         let agent = Agent::spawn(limited_command(&agent, &["net_admin", "net_raw"]));
         agent.wait_for(" synced done=", 1);
+        wait_for_socket();
         assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
         let status = json(&["status"]);
         assert_eq!(

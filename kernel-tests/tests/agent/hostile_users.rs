@@ -56,7 +56,9 @@ fn an_external_ip_of_an_old_service_does_not_take_the_traffic_of_a_cluster_ip() 
                 assert_eq!(ask(&network.client, "10.96.0.2").unwrap(), "pod0");
             }
             agent.stop();
-            let _agent = start();
+            let agent = start();
+            // Userspace mode opens one port after the other.
+            agent.wait_for(" synced done=", 1);
             wait_for_answer(network, "10.96.0.1", "pod0");
             wait_for_answer(network, "10.96.0.66", "pod1");
             assert_eq!(ask(&network.client, "10.96.0.2").unwrap(), "pod0");

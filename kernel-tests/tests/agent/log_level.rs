@@ -6,7 +6,7 @@ use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::programs;
 use serde_json::Value;
 
-use crate::support::{Agent, Manifests, service, text};
+use crate::support::{Agent, Manifests, service, text, wait_for_socket};
 
 /// What the agent logs of each change of the folder at level debug.
 const DEBUG_LINE: &str = "the folder was read";
@@ -33,6 +33,7 @@ fn the_level_of_the_log_changes_for_a_time_and_is_changed_by_root_only() {
         let arguments = ["--proxy-mode", "nftables", "--v", "2", "--socket-group", "65534"];
         let agent = Agent::start(&manifests.0, &arguments);
         agent.wait_for(" synced done=", 1);
+        wait_for_socket();
         let synced = || agent.log().matches(" synced done=").count();
         let page = text(&log_level(&[]));
         let page: Vec<&str> = page.split_whitespace().collect();

@@ -221,6 +221,14 @@ pub(crate) fn wait_until_gone(name: &str) {
     });
 }
 
+/// Waits until the agent of the calling thread's namespace answers questions: a thread of its own listens, which may begin after the first sync.
+pub(crate) fn wait_for_socket() {
+    wait::until(|| match programs::agent().arg("status").output().unwrap() {
+        output if output.status.success() => Ok(()),
+        output => Err(text(&output)),
+    });
+}
+
 /// The answer to `GET path`, from the namespace of the calling thread.
 pub(crate) fn get(address: &str, path: &str) -> Result<String, String> {
     let ask = || {

@@ -18,7 +18,7 @@ use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
 use crate::cluster::{ADDRESS, api_node};
 use crate::iptables_mode::choose;
-use crate::support::{Agent, Manifests, api_command, service, text, wait_for_answer};
+use crate::support::{Agent, Manifests, api_command, service, text, wait_for_answer, wait_for_socket};
 
 /// The files of an archive by their paths, without the folder that all are in.
 type Files = BTreeMap<String, String>;
@@ -178,6 +178,7 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
         let agent = Agent::spawn(api_command(&kubeconfig, &[]));
         wait_for_answer(&network, "10.96.0.1", "pod0");
         agent.wait_for(" synced done=", 1);
+        wait_for_socket();
         // Otherwise nothing would be removed of the events.
         let status = programs::agent().args(["status", "--output", "json"]).output().unwrap();
         assert!(text(&status).contains(ANNOTATION), "{}", text(&status));
@@ -297,6 +298,7 @@ fn an_archive_has_the_tables_of_nftables_mode_and_no_others() {
             &["--proxy-mode", "nftables", "--ip-families", "ipv4"],
         );
         agent.wait_for(" synced done=", 1);
+        wait_for_socket();
         let archive = manifests.0.join("archive");
         let found = collect(&archive, &["--without-preflight"]);
         let tables = &found["kernel/nftables.txt"];
