@@ -7,6 +7,7 @@ use std::time::Instant;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
+use kernlink_kernel_tests::udp_clients::keep_flows;
 use kernlink_proxier::ipvs_mode::hand_back::HandBack;
 use kernlink_proxier::ipvs_mode::retire::Retiring;
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Plan, Proxier, SetId};
@@ -132,6 +133,8 @@ fn connections_through_kube_proxy_survive_the_handover() {
     let _servers = network.serve_ordinary_fixture();
     let _on_node = network.node.enter();
     load_fixture(&fixture);
+    // A flow of UDP that ended and began again would have another source port.
+    keep_flows();
 
     let (web, dns) = (
         "10.96.11.12:80".parse().unwrap(),
