@@ -160,6 +160,8 @@ fn clients_that_go_on_reach_a_service_that_was_deleted_and_made_again() {
     process.sync();
     assert_eq!(clients.flows(), []);
     clients.wait_until_not_translated();
+    // The node ports are claimed again.
+    wait_until_free(|port| port == 30_053);
     process.change(with_node_ports());
     process.endpoints(&[1]);
     process.sync();
