@@ -141,6 +141,13 @@ pub fn set_sysctl(name: &str, value: &str) {
     std::fs::write(&path, value).unwrap_or_else(|error| panic!("cannot write {value} to {path}: {error}"));
 }
 
+/// Lets the kernel send every ICMP error about an address or a port that cannot be reached, in the calling thread's network namespace. By default a
+/// client gets six at once and then one per second, and before Linux 6.12 all namespaces share a limit, which holds for the types in a mask.
+pub fn permit_icmp_errors() {
+    set_sysctl("net.ipv4.icmp_ratemask", "0");
+    set_sysctl("net.ipv6.icmp.ratemask", "3-127");
+}
+
 /// Reads a sysctl of the calling thread's network namespace, given by its dotted name.
 #[must_use]
 pub fn sysctl(name: &str) -> String {

@@ -118,9 +118,7 @@ fn external_traffic_is_masqueraded_with_policy_cluster_and_local_with_policy_loc
 fn without_endpoints_connections_are_rejected_and_without_local_ones_dropped() {
     requires!(Feature::Iptables);
     for_each_variant(1, |variant, network| {
-        // By default the kernel sends a client six ICMP errors at once and then one per second; this test needs more.
-        tools::set_sysctl("net.ipv4.icmp_ratelimit", "0");
-        tools::set_sysctl("net.ipv6.icmp.ratelimit", "0");
+        tools::permit_icmp_errors();
         let ports = [", nodePort: 30080", ", nodePort: 30053"];
         let manifests = [
             service("empty", 1, "type: NodePort", ports, &[]),

@@ -123,9 +123,7 @@ pub(crate) fn on_network(pods: u8, test: impl FnOnce(&Network)) {
     let mut servers: Vec<Server> = network.serve(Protocol::Tcp, 8080);
     servers.extend(network.serve(Protocol::Udp, 5353));
     let _on_node = on_node_of(&network);
-    // By default the kernel sends a client six ICMP errors at once and then one per second; tests need more.
-    tools::set_sysctl("net.ipv4.icmp_ratelimit", "0");
-    tools::set_sysctl("net.ipv6.icmp.ratelimit", "0");
+    tools::permit_icmp_errors();
     test(&network);
 }
 

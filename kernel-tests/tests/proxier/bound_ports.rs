@@ -97,9 +97,8 @@ fn a_process_of_the_node_gets_nothing_while_ports_of_a_bound_address_come_and_go
     let mut servers = network.serve(Protocol::Tcp, 8080);
     servers.extend(network.serve(Protocol::Udp, 5353));
     let _on_node = network.node.enter();
-    // No limit to the rate of ICMP messages about unreachable ports: a client without one waits for its timeout.
-    tools::set_sysctl("net.ipv4.icmp_ratemask", "0");
-    tools::set_sysctl("net.ipv6.icmp.ratemask", "3-127");
+    // A client without an answer waits for its timeout.
+    tools::permit_icmp_errors();
     let mut proxier = proxier(&web(false));
     sync(&mut proxier);
     for (protocol, target) in targets() {

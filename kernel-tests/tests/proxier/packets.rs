@@ -295,10 +295,7 @@ fn a_connection_to_a_port_of_a_virtual_ip_that_is_not_served_is_rejected() {
     kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
-    // By default the kernel sends a client six ICMP errors at once and then one per second; this test needs more. Nor do errors count
-    // that have no limit in a limit that all namespaces share.
-    tools::set_sysctl("net.ipv4.icmp_ratemask", "0");
-    tools::set_sysctl("net.ipv6.icmp.ratemask", "3-127");
+    tools::permit_icmp_errors();
     // A daemon on every address of the node must not be reachable through a virtual IP.
     let _daemons: Vec<Server> = [Protocol::Tcp, Protocol::Udp]
         .into_iter()
