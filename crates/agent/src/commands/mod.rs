@@ -145,7 +145,7 @@ pub(crate) enum Command {
         #[arg(value_name = "LEVEL|FILTER", value_parser = Filter::parse)]
         filter: Option<Filter>,
         /// Return to the configured level after this time, 1s to 24h, such as 10m
-        #[arg(long = "for", value_name = "DURATION", value_parser = change_time, requires = "filter")]
+        #[arg(long = "for", value_name = "DURATION", value_parser = duration, requires = "filter")]
         time: Option<Duration>,
         #[command(flatten)]
         common: Common,
@@ -214,7 +214,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
 }
 
 /// Whole seconds.
-fn change_time(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     match parse_go_duration(text) {
         Some(GoDuration::NonNegative(time)) if time >= Duration::from_secs(1) && time <= MAX_TIME => {
             Ok(Duration::from_secs(time.as_secs()))
