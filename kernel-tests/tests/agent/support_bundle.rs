@@ -182,6 +182,12 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
         }
         let agent = Agent::spawn(api_command(&kubeconfig, &[]));
         wait_for_answer(&network, "10.96.0.1", "pod0");
+        // During a sync that takes long the agent does not say which Services it has.
+        agent.wait_for(" synced done=", 1);
+        wait::until(|| match programs::agent().arg("services").output().unwrap() {
+            answer if answer.status.success() => Ok(()),
+            answer => Err(text(&answer)),
+        });
         // Otherwise nothing would be removed of the events.
         let status = programs::agent().args(["status", "--output", "json"]).output().unwrap();
         assert!(text(&status).contains(ANNOTATION), "{}", text(&status));
