@@ -15,6 +15,7 @@ use ipnet::IpNet;
 use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::{AddressScope, Family, ObjectName};
 
+pub(crate) use self::kube_proxy::is_offered;
 pub use self::kube_proxy::{KubeProxyFlag, Overrides};
 use crate::log::Format;
 

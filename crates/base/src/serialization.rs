@@ -4,33 +4,64 @@
 pub use serde;
 
 /// Implements `serde::Serialize` by `Display` and, without `serialize only`, `serde::Deserialize` by `FromStr`: a value is a string, its
-/// notation. The macro is for the crates of kernlink.
+/// notation. With `checked by FUNCTION`, which returns the reason, a value that its notation does not represent is an error instead. The macro
+/// is for the crates of kernlink.
 #[macro_export]
 macro_rules! serde_as_text {
-    (serialize only: $($type:ty),* $(,)?) => {$(
+    (serialize only, checked by $check:path: $($type:ty),* $(,)?) => {$(
         impl $crate::serialization::serde::Serialize for $type {
             fn serialize<S>(&self, serializer: S) -> Result<S::Ok, S::Error>
             where
                 S: $crate::serialization::serde::Serializer,
             {
+                $check(self).map_err(<S::Error as $crate::serialization::serde::ser::Error>::custom)?;
                 serializer.collect_str(self)
+            }
+        }
+    )*};
+    (serialize only: $($type:ty),* $(,)?) => {
+        $crate::serde_as_text!(serialize only, checked by $crate::serialization::is_text: $($type),*);
+    };
+    (checked by $check:path: $($type:ty),* $(,)?) => {
+        $crate::serde_as_text!(serialize only, checked by $check: $($type),*);
+        $crate::serde_as_text!(deserialize only: $($type),*);
+    };
+    (deserialize only: $($type:ty),* $(,)?) => {$(
+        impl<'de> $crate::serialization::serde::Deserialize<'de> for $type {
+            fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
+            where
+                D: $crate::serialization::serde::Deserializer<'de>,
+            {
+                let text = <String as $crate::serialization::serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(<D::Error as $crate::serialization::serde::de::Error>::custom)
             }
         }
     )*};
     ($($type:ty),* $(,)?) => {
         $crate::serde_as_text!(serialize only: $($type),*);
-        $(
-            impl<'de> $crate::serialization::serde::Deserialize<'de> for $type {
-                fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
-                where
-                    D: $crate::serialization::serde::Deserializer<'de>,
-                {
-                    let text = <String as $crate::serialization::serde::Deserialize>::deserialize(deserializer)?;
-                    text.parse().map_err(<D::Error as $crate::serialization::serde::de::Error>::custom)
-                }
-            }
-        )*
+        $crate::serde_as_text!(deserialize only: $($type),*);
     };
+}
+
+/// Every value of these types has its notation.
+#[doc(hidden)]
+pub fn is_text<T>(_value: &T) -> Result<(), std::convert::Infallible> {
+    Ok(())
+}
+
+/// The bytes of a name or comment are its notation if they are UTF-8. `what`: which name it is, such as `set name`.
+///
+/// # Errors
+/// The reason if they are not.
+#[doc(hidden)]
+pub fn check_bytes(what: &str, bytes: &[u8]) -> Result<(), String> {
+    if std::str::from_utf8(bytes).is_ok() {
+        return Ok(());
+    }
+    let escaped = bytes.escape_ascii();
+    Err(format!(
+        "{what} \"{escaped}\" is not UTF-8, so it cannot be serialized as a string"
+    ))
 }
 
 serde_as_text!(crate::Family, crate::Protocol);
@@ -52,5 +83,13 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("invalid address family \"IPv5\""), "{error}");
+    }
+    #[test]
+    fn bytes_that_are_not_utf8_are_named() {
+        assert_eq!(super::check_bytes("set name", "é".as_bytes()), Ok(()));
+        assert_eq!(
+            super::check_bytes("set name", b"a\xff").unwrap_err(),
+            r#"set name "a\xff" is not UTF-8, so it cannot be serialized as a string"#
+        );
     }
 }

@@ -1,8 +1,14 @@
-//! The feature `serde`: keys, names, values and events are strings, their notation.
+//! The feature `serde`: keys, names, values and events are strings, their notation. Names of links and labels are bytes: those that are not UTF-8
+//! have no notation, and cannot be serialized.
 
-kernlink_base::serde_as_text!(crate::AddressKey, crate::Label, crate::LinkName,);
+use kernlink_base::serialization::check_bytes;
+
+use crate::{DummyLink, Event, HostAddress, Label, Link, LinkAddress, LinkName, Operation, ReplaceReport};
+
+kernlink_base::serde_as_text!(crate::AddressKey);
+kernlink_base::serde_as_text!(checked by check: crate::Label, crate::LinkName);
 kernlink_base::serde_as_text!(
-    serialize only:
+    serialize only, checked by check:
     crate::DummyLink,
     crate::Event,
     crate::HostAddress,
@@ -12,9 +18,89 @@ kernlink_base::serde_as_text!(
     crate::ReplaceReport,
 );
 
+/// A value with names or labels.
+trait Names {
+    /// Checks all of them.
+    fn check_names(&self) -> Result<(), String>;
+}
+
+fn check(value: &impl Names) -> Result<(), String> {
+    value.check_names()
+}
+
+impl Names for LinkName {
+    fn check_names(&self) -> Result<(), String> {
+        check_bytes("link name", self.as_bytes())
+    }
+}
+
+impl Names for Label {
+    fn check_names(&self) -> Result<(), String> {
+        check_bytes("address label", self.as_bytes())
+    }
+}
+
+impl Names for DummyLink {
+    fn check_names(&self) -> Result<(), String> {
+        self.name.check_names()
+    }
+}
+
+impl Names for Link {
+    fn check_names(&self) -> Result<(), String> {
+        self.name.check_names()
+    }
+}
+
+impl Names for LinkAddress {
+    fn check_names(&self) -> Result<(), String> {
+        self.label.as_ref().map_or(Ok(()), Names::check_names)
+    }
+}
+
+impl Names for HostAddress {
+    fn check_names(&self) -> Result<(), String> {
+        self.link.check_names()?;
+        self.address.check_names()
+    }
+}
+
+impl Names for Operation {
+    fn check_names(&self) -> Result<(), String> {
+        self.link().check_names()?;
+        match self {
+            Operation::AddAddress(_, address)
+            | Operation::EnsureAddress(_, address)
+            | Operation::UpdateAddress(_, address) => address.check_names(),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Names for Event {
+    fn check_names(&self) -> Result<(), String> {
+        match self {
+            Event::LinkChanged(link) | Event::LinkDeleted(link) => link.check_names(),
+            Event::AddressChanged(address) | Event::AddressDeleted(address) => address.check_names(),
+            Event::Overrun => Ok(()),
+        }
+    }
+}
+
+impl Names for ReplaceReport {
+    fn check_names(&self) -> Result<(), String> {
+        self.failures
+            .iter()
+            .try_for_each(|(operation, _)| operation.check_names())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::{AddressKey, Event, LinkName, ReplaceReport};
+    use kernlink_base::serialization::serde::Serialize;
+
+    use super::*;
+    use crate::{AddressKey, Error};
 
     #[test]
     fn values_are_their_notation() {
@@ -35,5 +121,48 @@ mod tests {
             Event::Overrun.to_string(),
             "events were lost: the receive buffer was full"
         );
+    }
+
+    #[test]
+    fn names_and_labels_that_are_not_utf8_are_errors_that_name_them() {
+        #[track_caller]
+        fn refused(value: impl Serialize, what: &str) {
+            let error = serde_json::to_string(&value).unwrap_err().to_string();
+            let expected = format!(r#"{what} "a\xff" is not UTF-8, so it cannot be serialized as a string"#);
+            assert_eq!(error, expected);
+        }
+        let name = LinkName::from_kernel(b"a\xff").unwrap();
+        let label = Label::from_kernel(b"a\xff").unwrap();
+        let good: LinkName = "é".parse().unwrap();
+        let key: AddressKey = "10.0.0.1/24".parse().unwrap();
+        let address = LinkAddress::new(key);
+        let labelled = LinkAddress::new(key).with_label(label);
+        let on = |link| HostAddress::new(link, 1, address.clone());
+        refused(name, "link name");
+        refused(label, "address label");
+        refused(DummyLink::new(name), "link name");
+        refused(Link::new(1, name, None), "link name");
+        refused(&labelled, "address label");
+        refused(on(name), "link name");
+        refused(HostAddress::new(good, 1, labelled.clone()), "address label");
+        refused(Event::LinkDeleted(Link::new(1, name, None)), "link name");
+        refused(Event::AddressChanged(on(name)), "link name");
+        let delete = Operation::DeleteLink(name);
+        refused(&delete, "link name");
+        refused(Operation::AddLink(DummyLink::new(name)), "link name");
+        let add = Operation::AddAddress(good, labelled);
+        refused(&add, "address label");
+        let error = Error::Invalid {
+            operation: "x".into(),
+            reason: "y",
+        };
+        let report = ReplaceReport {
+            failures: vec![(delete, error)],
+            ..ReplaceReport::default()
+        };
+        refused(report, "link name");
+        assert_eq!(serde_json::to_value(on(good)).unwrap(), on(good).to_string());
+        let json = serde_json::to_string(&good).unwrap();
+        assert_eq!(serde_json::from_str::<LinkName>(&json).unwrap(), good);
     }
 }

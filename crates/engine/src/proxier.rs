@@ -113,6 +113,8 @@ pub struct FailingOperation<'a, M: DataPath> {
     pub operation: &'a M::Operation,
     /// The number of attempts that failed.
     pub attempts: u32,
+    /// When the first of these attempts failed.
+    pub since: Instant,
     /// When the next attempt is due.
     pub due: Instant,
     /// The Service that it is for. `None`: it is for no single one.
@@ -276,14 +278,14 @@ impl<M: DataPath> Proxier<M> {
 
     /// The operations that failed and are tried again, in no particular order.
     pub fn failing(&self) -> impl Iterator<Item = FailingOperation<'_, M>> {
-        let failing = self.retries.iter();
-        failing.map(|(key, operation, attempts, due, service)| FailingOperation {
-            key,
-            operation,
-            attempts,
-            due,
-            service,
-            reason: self.failures.reason(key),
+        self.retries.iter().map(|failed| FailingOperation {
+            key: failed.key,
+            operation: failed.operation,
+            attempts: failed.attempts,
+            since: failed.since,
+            due: failed.due,
+            service: failed.service,
+            reason: self.failures.reason(failed.key),
         })
     }
 

@@ -26,6 +26,8 @@ pub struct Retries<K, O> {
 
 #[derive(Clone, Debug)]
 struct Record<K, O> {
+    /// When the operation failed first.
+    since: Instant,
     due: Instant,
     /// Whether the retry fell due. It stays due if a later call passes an earlier time.
     is_due: bool,
@@ -38,6 +40,21 @@ struct Record<K, O> {
     operation: O,
     /// Keys whose operations were skipped because this one failed.
     dependents: BTreeSet<K>,
+}
+
+/// An operation that failed.
+#[derive(Debug)]
+pub(crate) struct Failed<'a, K, O> {
+    pub(crate) key: &'a K,
+    pub(crate) operation: &'a O,
+    /// The number of attempts that failed.
+    pub(crate) attempts: u32,
+    /// When the first of these attempts failed.
+    pub(crate) since: Instant,
+    /// When the next attempt is due.
+    pub(crate) due: Instant,
+    /// The Service that the operation is for, if it is for one.
+    pub(crate) service: Option<&'a ObjectName>,
 }
 
 impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
@@ -56,11 +73,15 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         self.backoff = backoff;
     }
 
-    /// The operations that failed: the object, the operation, the number of attempts that failed, when the next one is due, and the Service.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &O, u32, Instant, Option<&ObjectName>)> {
-        self.records.iter().map(|(key, record)| {
-            let service = record.service.as_ref();
-            (key, &record.operation, record.failures, record.due, service)
+    /// The operations that failed.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Failed<'_, K, O>> {
+        self.records.iter().map(|(key, record)| Failed {
+            key,
+            operation: &record.operation,
+            attempts: record.failures,
+            since: record.since,
+            due: record.due,
+            service: record.service.as_ref(),
         })
     }
 
@@ -111,6 +132,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         let due = now.checked_add(delay).unwrap_or(now + A_YEAR);
         self.queue.insert((due, key.clone()));
         let record = Record {
+            since: same.as_ref().map_or(now, |before| before.since),
             due,
             is_due: false,
             is_unknown,
@@ -425,14 +447,33 @@ mod tests {
     fn the_delay_of_an_operation_grows_and_that_of_another_one_is_the_first() {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
-        let failures =
-            |retries: &Retries<u8, char>| retries.iter().next().map(|(_, _, failures, ..)| failures);
+        let failures = |retries: &Retries<u8, char>| retries.iter().next().map(|failed| failed.attempts);
         for expected in 1..4 {
             retries.fail(&1, 'a', None, false, now);
             assert_eq!(failures(&retries), Some(expected));
         }
         retries.fail(&1, 'b', None, false, now);
         assert_eq!(failures(&retries), Some(1));
+    }
+
+    #[test]
+    fn an_operation_fails_since_its_first_failure() {
+        let start = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        let since = |retries: &Retries<u8, char>| retries.iter().next().map(|failed| failed.since);
+        let mut now = start;
+        for _ in 0..3 {
+            retries.fail(&1, 'a', None, false, now);
+            assert_eq!(since(&retries), Some(start));
+            now = retries.next().unwrap();
+            retries.take_due(now);
+        }
+        retries.fail(&1, 'b', None, false, now);
+        assert_eq!(since(&retries), Some(now));
+        retries.succeed(&1);
+        let later = now + Duration::from_secs(1);
+        retries.fail(&1, 'b', None, false, later);
+        assert_eq!(since(&retries), Some(later));
     }
 
     #[test]

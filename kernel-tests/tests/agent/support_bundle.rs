@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use flate2::read::GzDecoder;
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{programs, requires, requires_ipvs_mode, tools, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
@@ -37,11 +40,11 @@ fn read(archive: &Path) -> Files {
     entries.collect()
 }
 
-/// Asks for an archive, in the namespace of the calling thread.
+/// Asks for an archive, in the namespace of the calling thread. An emulated machine may need long for the report of preflight.
 fn run(archive: &Path, arguments: &[&str]) -> Output {
     let mut command = programs::agent();
     command
-        .arg("support-bundle")
+        .args(["support-bundle", "--preflight-timeout", "1h"])
         .arg("--output")
         .arg(archive)
         .args(arguments);
@@ -73,6 +76,15 @@ fn state(files: &Files, file: &str) -> (String, Value) {
         entry["state"].as_str().unwrap().to_owned(),
         entry["reason"].clone(),
     )
+}
+
+/// A file that must not be missing.
+#[track_caller]
+fn file<'a>(files: &'a Files, name: &str) -> &'a str {
+    match files.get(name) {
+        Some(text) => text,
+        None => panic!("{name} is missing: {:?}", state(files, name)),
+    }
 }
 
 /// The text in base64 as a part of any longer text: without the characters that depend on what is next to it.
@@ -202,10 +214,11 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
             ("kernel/iptables.txt", "--comment \"shop/a cluster IP\""),
             ("kernel/iptables.txt", "-A PREROUTING -m comment"),
         ] {
-            assert!(found[file].contains(expected), "{file}: {expected}: {}", found[file]);
+            let text = self::file(&found, file);
+            assert!(text.contains(expected), "{file}: {expected}: {text}");
             assert_eq!(state(&found, file), ("complete".to_owned(), Value::Null));
         }
-        assert!(!found["kernel/iptables.txt"].contains("FOREIGN"), "{}", found["kernel/iptables.txt"]);
+        assert!(!file(&found, "kernel/iptables.txt").contains("FOREIGN"), "{}", file(&found, "kernel/iptables.txt"));
 
         // It replaces no file, except if asked.
         let again = run(&archive, &[]);
@@ -213,11 +226,8 @@ echo '{{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCre
         assert!(text(&again).contains(" exists; --overwrite replaces it"), "{}", text(&again));
         files.replace("fails", "");
         let found = collect(&archive, &["--overwrite"]);
-        assert!(
-            found["preflight.json"].contains("failed (exit status: 1)"),
-            "{}",
-            found["preflight.json"]
-        );
+        let report = file(&found, "preflight.json");
+        assert!(report.contains("failed (exit status: 1)"), "{report}");
         assert_without(&found, &secrets);
         drop(agent);
     });
@@ -254,8 +264,8 @@ fn an_archive_names_what_is_missing_without_an_agent() {
             assert_eq!(state, "missing", "{file}");
             assert!(!reason.as_str().unwrap().is_empty(), "{file}");
         }
-        assert!(found["version.txt"].contains("running agent: it does not answer"));
-        assert!(found["kernel/iptables.txt"].contains("KUBE-SVC-"));
+        assert!(file(&found, "version.txt").contains("running agent: it does not answer"));
+        assert!(file(&found, "kernel/iptables.txt").contains("KUBE-SVC-"));
 
         // With its flags.
         let flags = [
@@ -269,12 +279,9 @@ fn an_archive_names_what_is_missing_without_an_agent() {
             "nftables",
         ];
         let found = collect(&archive, &flags);
-        assert!(found["configuration.json"].contains("\"mode\": \"nftables\""));
-        assert!(
-            found["preflight.json"].contains("\"readiness\": "),
-            "{}",
-            found["preflight.json"]
-        );
+        assert!(file(&found, "configuration.json").contains("\"mode\": \"nftables\""));
+        let report = file(&found, "preflight.json");
+        assert!(report.contains("\"readiness\": "), "{report}");
         let none = collect(&archive, &[&["--without-preflight"], &flags[..]].concat());
         assert_eq!(state(&none, "preflight.json").0, "missing");
         // Nothing is written if they are invalid.
@@ -283,6 +290,55 @@ fn an_archive_names_what_is_missing_without_an_agent() {
         assert_eq!(invalid.status.code(), Some(2), "{}", text(&invalid));
         assert!(!archive.exists());
     });
+}
+
+#[test]
+fn an_archive_that_a_signal_ends_does_not_stay() {
+    let manifests = Manifests::new();
+    let folder = manifests.0.join("folder");
+    fs::create_dir(&folder).unwrap();
+    let archive = folder.join("archive");
+    let names = || -> Vec<String> {
+        let entries = fs::read_dir(&folder).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    };
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        for before in [None, Some("before")] {
+            // It takes the questions, and answers none.
+            let socket = manifests.0.join(format!("socket-{signal}-{}", before.is_some()));
+            let _listener = UnixListener::bind(&socket).unwrap();
+            let mut command = programs::agent();
+            command
+                .args(["support-bundle", "--without-preflight", "--socket"])
+                .arg(&socket);
+            command.arg("--output").arg(&archive).stderr(Stdio::piped());
+            if let Some(before) = before {
+                fs::write(&archive, before).unwrap();
+                command.arg("--overwrite");
+            }
+            let mut child = command.spawn().unwrap();
+            let written = wait::until(|| {
+                assert_eq!(child.try_wait().unwrap(), None);
+                let written = names().into_iter().find(|name| name != "archive");
+                written.ok_or("no file was made")
+            });
+            assert!(written.ends_with(".partial"), "{written}");
+            let metadata = fs::metadata(folder.join(&written)).unwrap();
+            assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+            assert_eq!(archive.exists(), before.is_some());
+            kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+            let named = format!("{signal}: the archive was not complete, and was removed");
+            assert!(text(&output).contains(&named), "{}", text(&output));
+            assert_eq!(fs::read_to_string(&archive).ok().as_deref(), before);
+            let left: Vec<String> = names().into_iter().filter(|name| name != "archive").collect();
+            assert!(left.is_empty(), "{left:?}");
+            let _was_there = fs::remove_file(&archive);
+        }
+    }
 }
 
 #[test]
@@ -301,7 +357,7 @@ fn an_archive_has_the_tables_of_nftables_mode_and_no_others() {
         wait_for_socket();
         let archive = manifests.0.join("archive");
         let found = collect(&archive, &["--without-preflight"]);
-        let tables = &found["kernel/nftables.txt"];
+        let tables = file(&found, "kernel/nftables.txt");
         for expected in ["table ip kernlink {", "10.96.0.1 . tcp . 80"] {
             assert!(tables.contains(expected), "{expected}: {tables}");
         }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use hyper::Method;
 use kernlink_services::address::parse_address;
@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 use self::client::{Client, Failed};
 use crate::exit::Exit;
-use crate::flags::{Action, Flags, Output, Run};
+use crate::flags::{Action, Flags, Output, Run, is_offered};
 use crate::log::Filter;
 use crate::print;
 use crate::query::documents::{Explanation, LogLevel, ServiceList, Status};
@@ -145,7 +145,7 @@ pub(crate) enum Command {
         #[arg(value_name = "LEVEL|FILTER", value_parser = Filter::parse)]
         filter: Option<Filter>,
         /// Return to the configured level after this time, 1s to 24h, such as 10m
-        #[arg(long = "for", value_name = "DURATION", value_parser = change_time, requires = "filter")]
+        #[arg(long = "for", value_name = "DURATION", value_parser = duration, requires = "filter")]
         time: Option<Duration>,
         #[command(flatten)]
         common: Common,
@@ -214,7 +214,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
 }
 
 /// Whole seconds.
-fn change_time(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     match parse_go_duration(text) {
         Some(GoDuration::NonNegative(time)) if time >= Duration::from_secs(1) && time <= MAX_TIME => {
             Ok(Duration::from_secs(time.as_secs()))
@@ -276,10 +276,41 @@ pub(crate) fn completions(shell: Shell) -> Exit {
 }
 
 fn completion_script(shell: Shell) -> String {
+    script_of(shell, with_arguments(&CommandLine::command(), is_offered))
+}
+
+fn script_of(shell: Shell, mut command: clap::Command) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut CommandLine::command(), "kernlink-agent", &mut script);
+    clap_complete::generate(shell, &mut command, "kernlink-agent", &mut script);
     // In clap_complete 4.6 the script for bash has two labels for a program with `-` in its name.
     String::from_utf8_lossy(&script).replace("__subcmd__agent", "__agent")
+}
+
+/// A command with some of its arguments, and its subcommands with some of theirs, as far as scripts have it. clap_complete offers hidden
+/// arguments too, and arguments cannot be removed.
+fn with_arguments(command: &clap::Command, is_kept: fn(&Arg) -> bool) -> clap::Command {
+    let arguments = command
+        .get_arguments()
+        .filter(|argument| is_kept(argument))
+        .cloned();
+    let subcommands = command
+        .get_subcommands()
+        .map(|subcommand| with_arguments(subcommand, is_kept));
+    let mut kept = clap::Command::new(command.get_name().to_owned())
+        .args(arguments)
+        .subcommands(subcommands)
+        .propagate_version(command.is_propagate_version_set())
+        .disable_help_subcommand(command.is_disable_help_subcommand_set());
+    if let Some(version) = command.get_version() {
+        kept = kept.version(version.to_owned());
+    }
+    if let Some(about) = command.get_about() {
+        kept = kept.about(about.clone());
+    }
+    if let Some(about) = command.get_long_about() {
+        kept = kept.long_about(about.clone());
+    }
+    kept
 }
 
 impl Command {
@@ -383,6 +414,8 @@ impl Common {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::error::ErrorKind;
 
     use super::*;
@@ -469,6 +502,47 @@ mod tests {
             ] {
                 assert!(script.contains(word), "{shell}: {word}");
             }
+        }
+    }
+
+    #[test]
+    fn flags_that_are_not_supported_or_have_no_effect_are_not_completed() {
+        let command = CommandLine::command();
+        let names = |is_offered_here: bool| -> Vec<&str> {
+            let arguments = command.get_arguments();
+            let arguments = arguments.filter(|argument| is_offered(argument) == is_offered_here);
+            arguments.filter_map(Arg::get_long).collect()
+        };
+        let (offered, others) = (names(true), names(false));
+        for name in ["profiling", "feature-gates", "healthz-port", "vmodule"] {
+            assert!(others.contains(&name), "{others:?}");
+        }
+        assert!(
+            offered.contains(&"proxy-mode") && offered.contains(&"watch"),
+            "{offered:?}"
+        );
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = completion_script(shell);
+            let words = script.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+            let words: BTreeSet<&str> = words.map(|word| word.trim_start_matches('-')).collect();
+            for name in &offered {
+                assert!(words.contains(name), "{shell}: {name}");
+            }
+            for name in &others {
+                assert!(!words.contains(name), "{shell}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_script_has_everything_of_the_arguments_that_are_kept() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let all = with_arguments(&CommandLine::command(), |_| true);
+            assert_eq!(
+                script_of(shell, all),
+                script_of(shell, CommandLine::command()),
+                "{shell}"
+            );
         }
     }
 

@@ -82,8 +82,12 @@ fn failing(page: &mut String, failing: &[Failing]) {
             .unwrap_or_default();
         let reason = operation.reason.as_deref().unwrap_or("the reason is not known");
         page.push_str(&format!(
-            "fails: {}{for_service}: {reason} ({} attempts, the next one in {} s): {}\n",
-            operation.object, operation.attempts, operation.next_attempt_seconds, operation.operation
+            "fails: {}{for_service}: {reason} (for {} s, {} attempts, the next one in {} s): {}\n",
+            operation.object,
+            operation.failing_seconds,
+            operation.attempts,
+            operation.next_attempt_seconds,
+            operation.operation
         ));
     }
 }
@@ -357,6 +361,24 @@ mod tests {
             row[0].contains(r"z\u{1b}]0;x\u{7}\n10.0.0.9:80  forged\u{202e}"),
             "{page}"
         );
+    }
+
+    #[test]
+    fn a_failure_has_its_reason_and_since_when_it_fails() {
+        let status_of = Status {
+            failing: vec![Failing {
+                object: "IPv4 chains of Service shop/web".to_owned(),
+                operation: "iptables-restore --noflush".to_owned(),
+                reason: Some("not permitted".to_owned()),
+                attempts: 4,
+                failing_seconds: 9,
+                next_attempt_seconds: 2,
+                ..Failing::default()
+            }],
+            ..Status::default()
+        };
+        let line = "fails: IPv4 chains of Service shop/web: not permitted (for 9 s, 4 attempts, the next one in 2 s): iptables-restore --noflush\n";
+        assert!(status(&status_of).contains(line), "{}", status(&status_of));
     }
 
     #[test]

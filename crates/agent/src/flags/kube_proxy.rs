@@ -236,6 +236,11 @@ const FLAGS: &[(Option<&str>, &[KubeProxyFlag])] = &[
     ),
 ];
 
+/// Whether a completion offers a flag: not if it is not supported, or has no effect.
+pub(crate) fn is_offered(argument: &Arg) -> bool {
+    !argument.is_hide_set() && argument.get_help_heading() != Some(WITHOUT_EFFECT)
+}
+
 fn flags() -> impl Iterator<Item = &'static KubeProxyFlag> {
     FLAGS.iter().flat_map(|(_, flags)| flags.iter())
 }

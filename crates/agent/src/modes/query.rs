@@ -1,12 +1,14 @@
 //! What questions to the running agent need of the proxier of any mode.
 
+use std::time::Instant;
+
 use kernlink_proxier::Proxier;
 use kernlink_services::{FrontendKey, ObjectName, ServicePortId, Services};
 
 use super::objects::Find;
 use super::served::Served;
 use crate::query::documents::Failing;
-use crate::query::status::failing_document;
+use crate::query::status::FailedOperation;
 
 /// The proxier of any mode, as its thread passes it to a reading.
 pub(crate) trait AnyProxier {
@@ -36,11 +38,12 @@ impl<M: Served> AnyProxier for Proxier<M> {
     }
 
     fn failing(&self, service: &ObjectName, most: usize) -> Vec<Failing> {
+        let now = Instant::now();
         let of_service =
             Proxier::failing(self).filter(|operation| operation.service.is_none_or(|known| known == service));
         of_service
             .take(most)
-            .map(|operation| failing_document(&operation))
+            .map(|operation| FailedOperation::new(&operation).at(now))
             .collect()
     }
 }

@@ -84,6 +84,8 @@ pub(crate) struct Failing {
     pub(crate) operation: String,
     pub(crate) reason: Option<String>,
     pub(crate) attempts: u32,
+    /// The time since the first of these attempts.
+    pub(crate) failing_seconds: u64,
     pub(crate) next_attempt_seconds: u64,
 }
 

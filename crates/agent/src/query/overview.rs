@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use super::documents::{self, Failing, StaleKind, VERSION};
+use super::documents::{self, StaleKind, VERSION};
 use super::{socket, time};
 use crate::state::State;
 
@@ -27,10 +27,7 @@ pub(crate) fn answer(state: &State, now: Instant, wall: SystemTime) -> documents
         .after_sync
         .failing
         .iter()
-        .map(|(failing, due)| Failing {
-            next_attempt_seconds: due.saturating_duration_since(now).as_secs(),
-            ..failing.clone()
-        })
+        .map(|failing| failing.at(now))
         .collect();
     if state.has_api_server {
         let stale: Vec<StaleKind> = state

@@ -20,8 +20,8 @@ const MAX_TEXT: usize = 1_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AfterSync {
     pub(super) hand_over: Option<HandOver>,
-    /// The first of the operations that failed, with the time of the next attempt.
-    pub(super) failing: Vec<(Failing, Instant)>,
+    /// The first of the operations that failed.
+    pub(super) failing: Vec<FailedOperation>,
 }
 
 impl AfterSync {
@@ -40,26 +40,50 @@ impl AfterSync {
             hand_over: (hand_over != HandOver::default()).then_some(hand_over),
             failing: failing
                 .take(FAILING)
-                .map(|operation| (failing_document(&operation), operation.due))
+                .map(|operation| FailedOperation::new(&operation))
                 .collect(),
         }
     }
 }
 
-/// An operation that failed, without the time of the next attempt.
-pub(crate) fn failing_document<M: DataPath>(failing: &FailingOperation<'_, M>) -> Failing {
-    let operation = failing.operation.to_string();
-    let command = operation.lines().next().unwrap_or_default();
-    let command = command.strip_suffix(" <<'EOF'").unwrap_or(command);
-    Failing {
-        object: failing.key.to_string(),
-        service: failing.service.map(ToString::to_string),
-        operation: excerpt_of(command, MAX_TEXT).into_owned(),
-        reason: failing
-            .reason
-            .map(|reason| excerpt_of(reason, MAX_TEXT).into_owned()),
-        attempts: failing.attempts,
-        next_attempt_seconds: 0,
+/// An operation that failed and is tried again.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedOperation {
+    /// Without its times.
+    document: Failing,
+    since: Instant,
+    due: Instant,
+}
+
+impl FailedOperation {
+    pub(crate) fn new<M: DataPath>(failing: &FailingOperation<'_, M>) -> Self {
+        let operation = failing.operation.to_string();
+        let command = operation.lines().next().unwrap_or_default();
+        let command = command.strip_suffix(" <<'EOF'").unwrap_or(command);
+        let document = Failing {
+            object: failing.key.to_string(),
+            service: failing.service.map(ToString::to_string),
+            operation: excerpt_of(command, MAX_TEXT).into_owned(),
+            reason: failing
+                .reason
+                .map(|reason| excerpt_of(reason, MAX_TEXT).into_owned()),
+            attempts: failing.attempts,
+            ..Failing::default()
+        };
+        Self {
+            document,
+            since: failing.since,
+            due: failing.due,
+        }
+    }
+
+    /// The document, with the times as they are now.
+    pub(crate) fn at(&self, now: Instant) -> Failing {
+        Failing {
+            failing_seconds: now.saturating_duration_since(self.since).as_secs(),
+            next_attempt_seconds: self.due.saturating_duration_since(now).as_secs(),
+            ..self.document.clone()
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! notifications of nf_tables, or by checks at intervals.
 
 mod changes;
+mod failures;
 mod notification;
 mod pace;
 mod runner;
@@ -31,6 +32,9 @@ pub enum WatchEvent<K> {
     Resync,
     /// A source of events failed. It is opened again every 5 seconds. Each error is reported once until the source works again.
     Failed(WatchError),
+    /// A source of events works again. There is one for each error that [`Failed`](Self::Failed) reported, unless the watcher ended or was replaced
+    /// meanwhile.
+    Recovered(WatchError),
 }
 
 impl<K> WatchEvent<K> {
@@ -42,6 +46,7 @@ impl<K> WatchEvent<K> {
             WatchEvent::Addresses => WatchEvent::Addresses,
             WatchEvent::Resync => WatchEvent::Resync,
             WatchEvent::Failed(error) => WatchEvent::Failed(error),
+            WatchEvent::Recovered(error) => WatchEvent::Recovered(error),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kernlink_base::ErrorChain;
 use kernlink_engine::runner::{Notice, RunnerPanicked};
-use kernlink_engine::{DataPath, InvalidConfig, Proxier, Runner, Schedule};
+use kernlink_engine::{DataPath, InvalidConfig, Proxier, Runner, SOLVED, Schedule};
 use kernlink_netlink::Namespace;
 use kernlink_services::Event;
 
@@ -19,13 +19,14 @@ pub const WATCH_FAILED: &str = "WatchFailed";
 
 impl<K> WatchEvent<K> {
     /// Calls the function of a runner that is meant for this event. [`Failed`](Self::Failed) becomes an event of the runner with the code
-    /// [`WATCH_FAILED`].
+    /// [`WATCH_FAILED`], and [`Recovered`](Self::Recovered) one with the code [`SOLVED`] and the same text after `solved: `.
     pub fn pass_to<M: DataPath<Key = K>>(self, runner: &Runner<M>) {
         match self {
             Self::Recheck(keys) => runner.recheck(keys),
             Self::Addresses => runner.recheck_addresses(),
             Self::Resync => runner.resync(),
             Self::Failed(error) => runner.report(vec![failure(&error)]),
+            Self::Recovered(error) => runner.report(vec![solved(&failure(&error))]),
         }
     }
 }
@@ -45,6 +46,11 @@ fn failure(error: &WatchError) -> Event {
     Event::host(WATCH_FAILED, format!("{what}: {}{then}", ErrorChain(error)))
 }
 
+/// The event that a failure ended.
+fn solved(failure: &Event) -> Event {
+    Event::host(SOLVED, format!("solved: {}", failure.reason))
+}
+
 /// The event about a watcher that was not started.
 fn not_started(error: &dyn std::error::Error) -> Event {
     let error = ErrorChain(error);
@@ -60,10 +66,11 @@ fn not_started(error: &dyn std::error::Error) -> Event {
 /// All functions of the runner are available. Call [`set_config`](Self::set_config) of this type: that of the runner alone does not change what is watched.
 /// Dropping it stops both threads, and leaves the kernel as it is.
 ///
-/// If the kernel cannot be watched, the proxier runs all the same, and an event with the code [`WATCH_FAILED`] reports it.
+/// If the kernel cannot be watched, the proxier runs all the same, and an event with the code [`WATCH_FAILED`] reports it; when it can be watched
+/// again, one with the code [`SOLVED`] does. If the configuration changed meanwhile, that one may be missing.
 pub struct WatchedRunner<M: DataPath> {
-    /// Dropped first: it calls the runner. `None`: it could not be started.
-    watcher: Mutex<Option<Watcher>>,
+    /// Dropped first: it calls the runner. If it could not be started, the event that was reported about it.
+    watcher: Mutex<Result<Watcher, Event>>,
     runner: Arc<Runner<M>>,
     target: Arc<Mutex<Target<M>>>,
     own_ports: BTreeSet<u32>,
@@ -117,13 +124,15 @@ where
         let own_ports = M::Config::own_ports(proxier.kernel_mut());
         let target = Arc::new(Mutex::new(Target::Waiting(Vec::new())));
         // Before the first sync, so that no change is missed.
-        let watcher = watch::<M>(config, &own_ports, &target);
+        let watcher = watch::<M>(None, config, &own_ports, &target);
         let runner = Arc::new(Runner::start_with(proxier, schedule, notify)?);
         let running = Target::Running(Arc::downgrade(&runner));
         if let Target::Waiting(events) = std::mem::replace(&mut *lock(&target), running) {
             events.into_iter().for_each(|event| event.pass_to(&runner));
         }
-        let watcher = started(watcher, &runner);
+        if let Err(failure) = &watcher {
+            runner.report(vec![failure.clone()]);
+        }
         Ok(Self {
             watcher: Mutex::new(watcher),
             runner,
@@ -142,13 +151,20 @@ where
         // The configuration and what is watched are replaced together.
         let mut watcher = lock(&self.watcher);
         let (own_ports, target, watched) = (&self.own_ports, &self.target, config.clone());
+        let former = watcher.as_ref().ok();
         let replacing = self
             .namespace
-            .run(move || watch::<M>(&watched, own_ports, target))
+            .run(move || watch::<M>(former, &watched, own_ports, target))
             .unwrap_or_else(|error| Err(not_started(&error)));
         self.runner.set_config(config);
+        if let (Err(former), Ok(_)) = (&*watcher, &replacing) {
+            self.runner.report(vec![solved(former)]);
+        }
+        if let Err(failure) = &replacing {
+            self.runner.report(vec![failure.clone()]);
+        }
         // Dropping the former one waits for its thread, which waits for nothing.
-        *watcher = started(replacing, &self.runner);
+        *watcher = replacing;
         Ok(())
     }
 }
@@ -157,7 +173,7 @@ impl<M: DataPath> WatchedRunner<M> {
     /// Whether a thread has ended although the runner was not stopped: it panicked.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.runner.has_ended() || lock(&self.watcher).as_ref().is_some_and(Watcher::has_ended)
+        self.runner.has_ended() || lock(&self.watcher).as_ref().is_ok_and(Watcher::has_ended)
     }
 
     /// Ends both threads after the sync in progress, and returns the proxier; see [`Runner::stop`].
@@ -171,13 +187,9 @@ impl<M: DataPath> WatchedRunner<M> {
     }
 }
 
-/// The watcher. If it was not started, the runner reports why.
-fn started<M: DataPath>(watcher: Result<Watcher, Event>, runner: &Runner<M>) -> Option<Watcher> {
-    watcher.map_err(|event| runner.report(vec![event])).ok()
-}
-
-/// Watches what a configuration names. The error is the event about it.
+/// Watches what a configuration names, instead of what a former watcher does. The error is the event about it.
 fn watch<M>(
+    former: Option<&Watcher>,
     config: &M::Config,
     own_ports: &BTreeSet<u32>,
     target: &Arc<Mutex<Target<M>>>,
@@ -188,7 +200,7 @@ where
 {
     let options: WatchOptions = config.watch_options().with_own_ports(own_ports.iter().copied());
     let target = Arc::clone(target);
-    Watcher::start(config, &options, move |event| {
+    Watcher::start_after(former, config, &options, move |event| {
         let runner = match &mut *lock(&target) {
             Target::Waiting(events) => return events.push(event),
             Target::Running(runner) => runner.upgrade(),

@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::changes::Changes;
+use super::failures::{Failures, Reported};
 use super::notification::{Decode, RulesNotification, decode_for};
 use super::{Changed, RulesSource, WatchEvent, WatchOptions, Watchable, Watched};
 
@@ -28,6 +29,7 @@ pub struct Watcher {
     /// The thread ends when this is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    reported: Reported,
 }
 
 impl fmt::Debug for Watcher {
@@ -70,6 +72,17 @@ impl Watcher {
     pub fn start<C: Watchable>(
         config: &C,
         options: &WatchOptions,
+        notify: impl FnMut(WatchEvent<C::Key>) + Send + 'static,
+    ) -> Result<Self, WatchError> {
+        Self::start_after(None, config, options, notify)
+    }
+
+    /// As [`start`](Self::start), for a watcher that replaces another one: failures that the other one reported are not reported again, and that
+    /// they ended is.
+    pub(super) fn start_after<C: Watchable>(
+        former: Option<&Self>,
+        config: &C,
+        options: &WatchOptions,
         mut notify: impl FnMut(WatchEvent<C::Key>) + Send + 'static,
     ) -> Result<Self, WatchError> {
         let Watched { link, tables, key } = config.watched()?;
@@ -78,6 +91,7 @@ impl Watcher {
             kind: error.kind(),
         };
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
+        let reported = former.map(|former| former.reported.copy()).unwrap_or_default();
         let mut sources = Sources {
             changes: Changes::new(link, tables, options),
             own_ports: options.own_ports.clone(),
@@ -87,8 +101,7 @@ impl Watcher {
                 .rules
                 .values()
                 .any(|source| *source == RulesSource::Events),
-            reported: Vec::new(),
-            errors: Vec::new(),
+            failures: Failures::new(reported.clone()),
             notify: move |event: WatchEvent<Changed>| notify(event.map(&*key)),
         };
         let now = Instant::now();
@@ -102,6 +115,7 @@ impl Watcher {
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),
+            reported,
         })
     }
 
@@ -165,10 +179,7 @@ struct Sources<N> {
     rules: Source<RulesEvents>,
     /// Whether rules are watched by events.
     needs_rules: bool,
-    /// The errors of sources that do not work yet.
-    reported: Vec<WatchError>,
-    /// The errors that `notify` was not called with yet.
-    errors: Vec<WatchError>,
+    failures: Failures<Changed>,
     notify: N,
 }
 
@@ -177,17 +188,19 @@ impl<N: FnMut(WatchEvent<Changed>)> Sources<N> {
         loop {
             let now = Instant::now();
             self.reopen(now);
-            for error in std::mem::take(&mut self.errors) {
-                (self.notify)(WatchEvent::Failed(error));
+            for event in self.failures.take() {
+                (self.notify)(event);
             }
             while let Some(event) = self.changes.take(now) {
                 (self.notify)(event);
             }
             match self.wait(stopped) {
-                Ok(false) => {}
+                Ok(false) => self
+                    .failures
+                    .end(|error| matches!(error, WatchError::Thread { .. })),
                 Ok(true) => return,
                 Err(error) => {
-                    self.report(error);
+                    self.failures.fail(error);
                     // Without this, an error that persists would occupy a processor.
                     thread::sleep(Duration::from_millis(100));
                 }
@@ -259,7 +272,7 @@ impl<N: FnMut(WatchEvent<Changed>)> Sources<N> {
             Some(Some(error)) => error,
         };
         self.links.fail(now);
-        self.report(WatchError::Links(error));
+        self.failures.fail(WatchError::Links(error));
     }
 
     fn read_rules(&mut self) {
@@ -284,21 +297,17 @@ impl<N: FnMut(WatchEvent<Changed>)> Sources<N> {
     fn fail_rules(&mut self, error: kernlink_netlink::Error, now: Instant) {
         self.rules.fail(now);
         self.changes.set_rules_events(false, now);
-        self.report(WatchError::Rules(error));
+        self.failures.fail(WatchError::Rules(error));
     }
 
     /// Opens sources that failed again.
     fn reopen(&mut self, now: Instant) {
         if self.links.take_reopen(now) {
             match self.open_links() {
-                Ok(()) => {
-                    self.changes.request_resync(now);
-                    self.reported
-                        .retain(|error| !matches!(error, WatchError::Links(_)));
-                }
+                Ok(()) => self.changes.request_resync(now),
                 Err(error) => {
                     self.links.fail(now);
-                    self.report(error);
+                    self.failures.fail(error);
                 }
             }
         }
@@ -315,6 +324,7 @@ impl<N: FnMut(WatchEvent<Changed>)> Sources<N> {
         let snapshot = events.resync().map_err(WatchError::Links)?;
         self.changes.start(&snapshot);
         self.links.events = Some(events);
+        self.failures.end(|error| matches!(error, WatchError::Links(_)));
         Ok(())
     }
 
@@ -327,18 +337,47 @@ impl<N: FnMut(WatchEvent<Changed>)> Sources<N> {
                 let events = subscription.events(Some(Duration::ZERO), decode_for(self.own_ports.clone()));
                 self.rules.events = Some(events);
                 self.changes.set_rules_events(true, now);
-                self.reported
-                    .retain(|error| !matches!(error, WatchError::Rules(_)));
+                self.failures.end(|error| matches!(error, WatchError::Rules(_)));
             }
             Err(error) => self.fail_rules(error, now),
         }
     }
+}
 
-    /// Reports an error once.
-    fn report(&mut self, error: WatchError) {
-        if !self.reported.contains(&error) {
-            self.reported.push(error.clone());
-            self.errors.push(error);
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_links_are_watched_again_is_an_event() {
+        let (now, options) = (Instant::now(), WatchOptions::new([]));
+        let mut sources = Sources {
+            changes: Changes::new(None, Vec::new(), &options),
+            own_ports: BTreeSet::new(),
+            links: Source::default(),
+            rules: Source::default(),
+            needs_rules: false,
+            failures: Failures::new(Reported::default()),
+            notify: |_: WatchEvent<Changed>| {},
+        };
+        let error = kernlink_dummylink::Error::Invalid {
+            operation: "dump".into(),
+            reason: "interrupted",
+        };
+        sources.links.fail(now);
+        sources.failures.fail(WatchError::Links(error.clone()));
+        // Not before its time.
+        sources.reopen(now);
+        assert_eq!(
+            sources.failures.take(),
+            [WatchEvent::Failed(WatchError::Links(error.clone()))]
+        );
+        assert!(sources.links.events.is_none());
+        sources.reopen(now + REOPEN);
+        assert_eq!(
+            sources.failures.take(),
+            [WatchEvent::Recovered(WatchError::Links(error))]
+        );
+        assert!(sources.links.events.is_some());
     }
 }

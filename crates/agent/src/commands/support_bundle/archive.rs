@@ -1,8 +1,8 @@
 //! The file: a tar archive, compressed with gzip, that only its owner may read.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tar::{Builder, Header};
 
+use super::partial::Partial;
 use super::redaction::Redaction;
 use crate::query::documents::VERSION;
 use crate::query::time;
@@ -26,44 +27,41 @@ pub(super) enum Target {
     Standard(io::Stdout),
     File {
         file: File,
-        /// Under this name while it is not complete.
-        written: PathBuf,
+        partial: Partial,
         path: PathBuf,
-        is_complete: bool,
+        is_replaced: bool,
     },
 }
 
 impl Target {
-    /// Makes the file, with mode 0600, or takes standard output for `-`.
+    /// Makes the file, with mode 0600, next to the name that it gets when it is complete, or takes standard output for `-`.
     ///
     /// # Errors
     /// If the file exists and is not to be replaced, or cannot be made.
-    pub(super) fn open(path: &Path, is_replaced: bool) -> Result<Self, String> {
-        if path.as_os_str() == "-" {
+    pub(super) fn open(path: &Path, is_replaced: bool, partial: &Partial) -> Result<Self, String> {
+        if is_standard_output(path) {
             return Ok(Target::Standard(io::stdout()));
         }
-        let mut written = path.to_owned();
-        if is_replaced {
-            // The name of the file is replaced when the archive is complete.
-            let mut name = path.file_name().unwrap_or_default().to_owned();
-            name.push(format!(".{}.partial", std::process::id()));
-            written.set_file_name(name);
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_dir() => return Err(is_folder(path)),
+            // Also a link that leads nowhere. It is looked for again when the archive is complete.
+            Ok(_) if !is_replaced => return Err(exists(path)),
+            _ if path.as_os_str().as_bytes().ends_with(b"/") => return Err(is_folder(path)),
+            _ => {}
         }
-        // It must not exist, also not as a link.
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&written);
-        let file = file.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => format!("{} exists; --overwrite replaces it", written.display()),
-            _ => format!("cannot make {}: {error}", written.display()),
-        })?;
+        let folder = match path.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+            Some(folder) => folder,
+            None => path,
+        };
+        let file = partial
+            .make(folder)
+            .map_err(|error| format!("cannot make {}: {error}", path.display()))?;
         Ok(Target::File {
             file,
-            written,
+            partial: partial.clone(),
             path: path.to_owned(),
-            is_complete: false,
+            is_replaced,
         })
     }
 
@@ -72,17 +70,16 @@ impl Target {
             Target::Standard(output) => output.flush().map_err(|error| failed(&error)),
             Target::File {
                 file,
-                written,
+                partial,
                 path,
-                is_complete,
+                is_replaced,
             } => {
                 file.sync_all().map_err(|error| failed(&error))?;
-                if written != path {
-                    let renamed = fs::rename(&*written, &*path);
-                    renamed.map_err(|error| format!("cannot replace {}: {error}", path.display()))?;
-                }
-                *is_complete = true;
-                Ok(())
+                let completed = partial.complete(path, *is_replaced);
+                completed.map_err(|error| match error.kind() {
+                    io::ErrorKind::AlreadyExists => exists(path),
+                    _ => format!("cannot make {}: {error}", path.display()),
+                })
             }
         }
     }
@@ -106,15 +103,23 @@ impl Write for Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Target::File {
-            written,
-            is_complete: false,
-            ..
-        } = self
-        {
-            let _ = fs::remove_file(written);
+        if let Target::File { partial, .. } = self {
+            partial.remove();
         }
     }
+}
+
+/// Whether the archive is not a file.
+pub(super) fn is_standard_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn is_folder(path: &Path) -> String {
+    format!("{} is a folder; valid: the path of a file", path.display())
+}
+
+fn exists(path: &Path) -> String {
+    format!("{} exists; --overwrite replaces it", path.display())
 }
 
 fn failed(error: &io::Error) -> String {
@@ -222,7 +227,7 @@ mod tests {
     use super::*;
 
     fn write(path: &Path, is_replaced: bool) -> Result<(), String> {
-        let target = Target::open(path, is_replaced)?;
+        let target = Target::open(path, is_replaced, &Partial::default())?;
         let mut archive = Archive::new(target, Redaction::new(Vec::new()), UNIX_EPOCH);
         archive.text("a.txt", Ok("text".to_owned()))?;
         archive.text("b.txt", Err("not there".to_owned()))?;
@@ -269,13 +274,50 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_is_not_complete_does_not_stay() {
+    fn an_archive_that_is_not_complete_has_another_name_and_does_not_stay() {
         let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
         for is_replaced in [false, true] {
-            let target = Target::open(&folder.path().join("a"), is_replaced).unwrap();
-            assert_eq!(files(folder.path()).len(), 1);
+            let target = Target::open(&path, is_replaced, &Partial::default()).unwrap();
+            let names = files(folder.path());
+            assert!(
+                matches!(&names[..], [name] if name.ends_with(".partial")),
+                "{names:?}"
+            );
+            let written = folder.path().join(&names[0]);
+            let mode = fs::metadata(written).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600);
             drop(target);
             assert!(files(folder.path()).is_empty());
         }
+    }
+
+    #[test]
+    fn a_file_that_is_made_meanwhile_is_not_replaced_except_if_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let finish = |is_replaced: bool| {
+            let target = Target::open(&path, is_replaced, &Partial::default())?;
+            fs::write(&path, "x").unwrap();
+            Archive::new(target, Redaction::new(Vec::new()), UNIX_EPOCH).finish()
+        };
+        assert_eq!(finish(false).unwrap_err(), exists(&path));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+        assert_eq!(files(folder.path()), ["a"]);
+        assert!(finish(true).is_ok());
+        assert_ne!(fs::read(&path).unwrap(), b"x");
+        assert_eq!(files(folder.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_folder_is_not_the_path_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("new/")] {
+            for is_replaced in [false, true] {
+                let refused = Target::open(&path, is_replaced, &Partial::default()).err();
+                assert_eq!(refused, Some(is_folder(&path)));
+            }
+        }
+        assert!(files(folder.path()).is_empty());
     }
 }

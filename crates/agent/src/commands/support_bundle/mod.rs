@@ -4,6 +4,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `archive` | the file: mode, names, what is missing in it |
+//! | `partial` | the file while it is not complete; it does not stay after an error or a signal |
 //! | `redaction` | what is removed from texts |
 //! | `secrets` | the credentials of this node, which are searched and removed |
 //! | `kernel_objects` | tables, chains, sets, virtual servers |
@@ -12,6 +13,7 @@
 mod archive;
 mod kernel_objects;
 mod node;
+mod partial;
 mod redaction;
 mod secrets;
 
@@ -29,18 +31,16 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use self::archive::{Archive, Target};
+use self::partial::Partial;
 use self::redaction::Redaction;
-use super::Socket;
 use super::client::{self, Failed};
+use super::{Socket, duration};
 use crate::exit::Exit;
 use crate::flags::Flags;
 use crate::modes::{Config, Mode};
 use crate::query::documents::Support;
 use crate::settings::Settings;
 use crate::{preflight, print, version};
-
-/// The longest time of a preflight, which reads the API server.
-const PREFLIGHT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is collected, and where it is written.
 #[derive(Debug, Args)]
@@ -54,6 +54,9 @@ pub(crate) struct Arguments {
     /// Do without the report of preflight, which reads the API server and needs the memory of another agent
     #[arg(long)]
     without_preflight: bool,
+    /// The longest time of the report of preflight, 1s to 24h, such as 10m; after it the archive is completed without the report
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    preflight_timeout: Duration,
     #[command(flatten)]
     socket: Socket,
     /// Flags of the agent, for its configuration and the report of preflight; default: those of the running agent
@@ -83,8 +86,13 @@ impl Arguments {
             })?),
         };
         let path = self.output.clone().unwrap_or_else(|| default_path(now));
+        let partial = Partial::default();
+        if !archive::is_standard_output(&path) {
+            let waits = partial.remove_at_signals();
+            waits.map_err(|error| Stopped::failure(format!("cannot wait for signals: {error}")))?;
+        }
         // Before anything is collected: this takes long.
-        let target = Target::open(&path, self.overwrite).map_err(Stopped::failure)?;
+        let target = Target::open(&path, self.overwrite, &partial).map_err(Stopped::failure)?;
         let client = self.socket.client();
         let ask = |path: &str| match &client {
             Ok(client) => client.send(&Method::GET, path).map_err(|Failed(why)| why),
@@ -166,7 +174,7 @@ impl Arguments {
         }
         let report = match self.without_preflight {
             true => Err("--without-preflight".to_owned()),
-            false => settings.and_then(preflight_report),
+            false => settings.and_then(|settings| preflight_report(settings, self.preflight_timeout)),
         };
         archive.json("preflight.json", report).map_err(Stopped::failure)
     }
@@ -220,18 +228,18 @@ fn arguments(flags: &BTreeMap<String, String>) -> Vec<OsString> {
 }
 
 /// The report of preflight. The API server may keep it waiting, so it has a thread of its own, which ends with this process at the latest.
-fn preflight_report(settings: Settings) -> Result<Value, String> {
+fn preflight_report(settings: Settings, timeout: Duration) -> Result<Value, String> {
     let (sender, report) = mpsc::channel();
     let thread = thread::Builder::new().spawn(move || {
         let report = preflight::examine_as_json(&settings);
         let _ = sender.send(report.map_err(|error| error.to_string()));
     });
     thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-    match report.recv_timeout(PREFLIGHT_TIMEOUT) {
+    match report.recv_timeout(timeout) {
         Ok(report) => report,
         Err(mpsc::RecvTimeoutError::Timeout) => Err(format!(
-            "not complete after {} seconds",
-            PREFLIGHT_TIMEOUT.as_secs()
+            "not complete after {} seconds; --preflight-timeout allows more",
+            timeout.as_secs()
         )),
         Err(mpsc::RecvTimeoutError::Disconnected) => Err("its thread ended".to_owned()),
     }
