@@ -2,6 +2,7 @@
 //! notifications of nf_tables, or by checks at intervals.
 
 mod changes;
+mod error;
 mod failures;
 mod notification;
 mod pace;
@@ -15,8 +16,9 @@ use std::time::Duration;
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_services::Family;
 
+pub use self::error::WatchError;
 pub use self::runner::{WATCH_FAILED, WatchedRunner};
-pub use self::watcher::{WatchError, Watcher};
+pub use self::watcher::Watcher;
 
 /// What a [`Watcher`] noticed. `K` is the key of a data path.
 #[derive(Clone, Debug, PartialEq)]

@@ -26,7 +26,7 @@ impl Fixture {
 
     /// A proxy on so many threads.
     pub(crate) fn with_threads(mut limits: Limits, threads: usize) -> Self {
-        // An attempt to connect succeeds or fails at once, unless the machine stands still.
+        // An attempt to connect succeeds or fails at once, unless the machine is stopped for a while.
         limits.dial_timeouts.fill(PATIENCE);
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads).enable_all().build().unwrap();
