@@ -573,7 +573,10 @@ fn a_service_that_another_program_changes_again_and_again_is_reported_and_repair
     let expected = "changed or removed IPv4 elements of Service ns/a 3 times in a row";
     assert!(events.iter().any(|event| event.contains(expected)), "{events:?}");
     assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 1);
-    // The other program wins until the delay has passed.
+    // A sync is a second later than the one before: as long as the first delay.
+    fight(&mut process);
+    assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 1);
+    // The other program wins until the second delay has passed.
     let later = fight(&mut process);
     assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 0);
     process.now = later.next.unwrap();
@@ -598,11 +601,12 @@ fn an_element_that_another_program_changes_again_and_again_is_repaired_later() {
         process.sync()
     };
     let count = |process: &Process| process.node.elements(Family::Ipv4, "frontends").len();
-    for _ in 0..3 {
+    // A sync is a second later than the one before: as long as the first delay.
+    for _ in 0..4 {
         fight(&mut process);
         assert_eq!(count(&process), 1);
     }
-    // The other program wins until the delay has passed.
+    // The other program wins until the second delay has passed.
     let later = fight(&mut process);
     assert_eq!(count(&process), 0);
     process.now = later.next.unwrap();

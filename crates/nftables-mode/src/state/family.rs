@@ -264,7 +264,10 @@ impl FamilyState {
         self.withdrawn_shared.clear();
         self.observed_networks.clear();
         self.are_elements_doubtful = false;
-        self.failed = HashMap::default();
+        // What failed decides how long a table waits that is to replace a serving one, also if it was made again.
+        let services = &self.services;
+        self.failed
+            .retain(|key, _| matches!(key, Key::Service(_, name) if services.contains_key(name)));
         self.has_raw = false;
         self.is_all_dirty = true;
         std::mem::take(&mut self.leftovers)
