@@ -187,7 +187,7 @@ pub trait Iptables: Send {
 /// Runs `iptables-restore`, `iptables-save` and `iptables`, and their `ip6tables` counterparts, in the network namespace of the
 /// calling thread.
 ///
-/// Needs the capability `CAP_NET_ADMIN`, and for legacy tables a writable lock file.
+/// Needs the capability `CAP_NET_ADMIN`, and for legacy tables `CAP_NET_RAW` and a writable lock file.
 pub struct Client {
     runner: Box<dyn Runner>,
     variant: Option<Variant>,

@@ -91,7 +91,7 @@ pub enum NodePortAddresses {
     All,
     /// The addresses in these networks. In a family without a network: all addresses.
     Networks(Vec<IpNet>),
-    /// The node's address in each family. In a family in which the node has no address: all addresses. None at all until an address
-    /// of the node is known.
+    /// The node's address in each family, and none in a family in which it has none. If all that it has are loopback addresses: all addresses.
+    /// None at all until an address of the node is known.
     Primary,
 }
