@@ -10,9 +10,10 @@ use kernlink_services::Event;
 /// Reverts in a row before repairs are delayed: then an event is returned and full listings wait.
 const TOLERATED: u32 = 3;
 
-/// The delay before the next full listing: from the third time on that an object was changed back, doubled each time.
+/// The delay before the next full listing: from the third time on that an object was changed back, doubled each time. A firewall that is
+/// reloaded twice looks the same as another proxy, and Services are not served until the repair: so the first delays are short.
 const DELAYS: Backoff = Backoff {
-    initial: Duration::from_secs(60),
+    initial: Duration::from_secs(1),
     max: Duration::from_secs(300),
 };
 
@@ -121,11 +122,11 @@ mod tests {
         assert_eq!(
             event.to_string(),
             "host: another program, such as kube-proxy, changed or removed rules 3 times in a row after they were written; repairs are \
-             delayed by 60 to 300 seconds"
+             delayed by 1 to 300 seconds"
         );
         // Each further time doubles the delay, up to the limit, and is not reported again.
         let mut now = third;
-        for delay in [60, 120, 240, 300, 300] {
+        for delay in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             assert_eq!(reverted.no_listing_before(now), Some(now + seconds(delay)));
             now += seconds(delay);
             assert_eq!(reverted.no_listing_before(now), None);
