@@ -5,7 +5,7 @@ use std::{fs, process::Command, time::Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    e2e, fuzz, helm, image, provision, site, vm,
+    e2e, fuzz, helm, image, neighbours, provision, site, vm,
     workspace::{Workspace, succeed},
 };
 
@@ -39,6 +39,11 @@ const PARTS: &[Part] = &[
         name: "image",
         about: "the container image, in containers with the capabilities of the DaemonSet",
         run: |workspace, _| run_image(workspace),
+    },
+    Part {
+        name: "neighbours",
+        about: "firewalls, Docker and CNI plug-ins on a node, with traffic to Services",
+        run: |workspace, options| neighbours::run(workspace, options.end_to_end.mode),
     },
     Part {
         name: "cluster",
