@@ -22,7 +22,7 @@ pub(crate) use self::node::run as init;
 use crate::{
     e2e::{self, Mode},
     provision,
-    step::Group,
+    step::{self, Group},
     workspace::Workspace,
 };
 
@@ -73,6 +73,9 @@ pub(crate) fn run(workspace: &Workspace, mode: Option<Mode>) -> Result<bool> {
     };
     let file = folder.join("job.json");
     fs::write(&file, serde_json::to_string(&job)?).with_context(|| format!("writing {}", file.display()))?;
+    step::on_interrupt(|| {
+        let _the_next_run_removes_them = remove_control_groups();
+    });
     let mut command = Command::new("setpriv");
     command
         // It ends if this process is killed.
