@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,26 +21,38 @@ use kernlink_kernel_tests::{
 
 use super::{
     Job,
-    programs::{Action, NEIGHBOURS, Neighbour, PACKAGES},
+    programs::{Action, FUNCTIONS, NEIGHBOURS, Neighbour, PACKAGES},
 };
 use crate::workspace::output;
 
 /// How many connections of each client are served before and after an action.
 const CONNECTIONS: u64 = 100;
 
-/// Makes the system's folders writable for this process alone, and installs the packages, which start nothing.
+/// After this time a script, or the start of an agent, is a failure. Far more than each takes on a slow machine.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Makes the system's folders writable for this process alone, and installs the packages, which start nothing. The new folders are those of
+/// [`REPLACED`](super::REPLACED). Docker gets no configuration and no data of the machine. From then on no program loads a kernel module:
+/// Docker's `br_netfilter` would change what the machine does with its own packets.
 const INSTALL: &str = r#"
 for folder in usr etc var; do
   mkdir -p overlays/$folder overlays/.work/$folder
   mount -t overlay overlay -o lowerdir=/$folder,upperdir=$PWD/overlays/$folder,workdir=$PWD/overlays/.work/$folder /$folder
 done
-mount -t tmpfs tmpfs /run
-mkdir /run/lock /run/dbus
+mkdir -p /etc/docker /var/lib/docker /var/lib/containerd
+for folder in boot opt run etc/docker var/lib/docker var/lib/containerd; do
+  mount -t tmpfs -o mode=755 tmpfs /$folder
+done
+mkdir /run/lock /run/dbus $HOME
+echo '{}' >/etc/docker/daemon.json
 printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
 chmod 755 /usr/sbin/policy-rc.d
+if [ -d /etc/initramfs-tools ]; then
+  echo update_initramfs=no >/etc/initramfs-tools/update-initramfs.conf
+fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get install -y -qq --no-install-recommends --no-download -o Dir::Cache::archives=$PWD/archives "$@"
-mkdir -p /var/lib/docker
+apt-get install -y -qq --no-install-recommends --no-download -o Debug::NoLocking=true -o Dir::Cache::archives=$PWD/../archives "$@"
+ln -sf /bin/true /usr/sbin/modprobe
 dbus-daemon --system --fork --nopidfile
 "#;
 
@@ -89,9 +101,9 @@ pub(crate) fn run(file: &Path) -> Result<ExitCode> {
     let logs = job.folder.join("logs");
     fs::create_dir_all(&logs).with_context(|| format!("creating {}", logs.display()))?;
     println!("installing {}", PACKAGES.join(" "));
-    let mut install = Command::new("sh");
-    install.args(["-ec", INSTALL, "install"]).args(PACKAGES);
-    script(install.current_dir(&job.folder), &logs.join("install.log")).context("installing the programs")?;
+    let mut install = shell(&job.control_group, INSTALL);
+    install.arg("install").args(PACKAGES).current_dir(&job.folder);
+    script(&mut install, &logs.join("install.log"), LIMIT).context("installing the programs")?;
 
     let mut rows = Vec::new();
     for mode in &job.modes {
@@ -159,6 +171,7 @@ struct Node {
     _servers: Vec<Server>,
     agent: Child,
     logs: PathBuf,
+    control_group: String,
 }
 
 impl Node {
@@ -189,6 +202,7 @@ impl Node {
             network,
             _servers: servers,
             logs,
+            control_group: job.control_group.clone(),
         })
     }
 
@@ -266,12 +280,11 @@ impl Node {
 
     /// Runs a script on the node.
     fn run(&self, name: &str, text: &str) -> Result<()> {
-        let mut command = Command::new("sh");
-        command.args(["-ec", text]);
+        let mut command = shell(&self.control_group, text);
         let log = self.logs.join("action.log");
         self.network
             .node
-            .run(|| script(&mut command, &log))
+            .run(|| script(&mut command, &log, LIMIT))
             .with_context(|| name.to_owned())
     }
 }
@@ -297,6 +310,7 @@ fn start_agent(job: &Job, mode: &str, node: &NetNs) -> Result<Child> {
         .args(["--conntrack-tcp-timeout-close-wait", "0s"]);
     let log = job.folder.join("logs/agent.log");
     let mut agent = node.run(|| spawn(&mut command, &log))?;
+    let start = Instant::now();
     loop {
         let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
         if text.contains(" synced done=") {
@@ -304,6 +318,11 @@ fn start_agent(job: &Job, mode: &str, node: &NetNs) -> Result<Child> {
         }
         if let Some(status) = agent.try_wait()? {
             bail!("the agent ended: {status}\n{text}");
+        }
+        if start.elapsed() >= LIMIT {
+            agent.kill()?;
+            agent.wait()?;
+            bail!("the agent has no sync after {} s\n{text}", LIMIT.as_secs());
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -323,16 +342,38 @@ fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
         .with_context(|| format!("starting {}", command.get_program().display()))
 }
 
+/// A script with [`FUNCTIONS`]. It does not get the environment of the caller, which may name another Docker or another bus.
+fn shell(control_group: &str, text: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin")
+        .env("HOME", "/run/home")
+        .env("CONTROL_GROUP", control_group)
+        .args(["-ec", &format!("{FUNCTIONS}{text}")]);
+    command
+}
+
 /// Runs a script to its end. The error has the last lines of its output.
-fn script(command: &mut Command, log: &Path) -> Result<()> {
-    let status = spawn(command, log)?.wait()?;
-    if !status.success() {
-        let text = String::from_utf8_lossy(&fs::read(log)?).into_owned();
-        let lines: Vec<_> = text.lines().collect();
-        let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default();
-        bail!("{status}:\n{}", last.join("\n"));
-    }
-    Ok(())
+fn script(command: &mut Command, log: &Path, limit: Duration) -> Result<()> {
+    let mut child = spawn(command, log)?;
+    let start = Instant::now();
+    let end = loop {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => break status.to_string(),
+            None if start.elapsed() >= limit => {
+                child.kill()?;
+                child.wait()?;
+                break format!("not at its end after {} s", limit.as_secs());
+            }
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let text = String::from_utf8_lossy(&fs::read(log)?).into_owned();
+    let lines: Vec<_> = text.lines().collect();
+    let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default();
+    bail!("{end}:\n{}", last.join("\n"));
 }
 
 #[cfg(test)]
@@ -361,6 +402,23 @@ mod tests {
         assert_eq!(print(&row(&["refused"], None)), (false, line(1, 11, "FAILED")));
         assert_eq!(print(&row(&["refused"], Some("why"))), (true, line(1, 11, "why")));
         assert_eq!(print(&row(&[], Some("why"))), (true, line(0, 10, "why")));
+    }
+
+    #[test]
+    fn a_script_fails_with_its_last_lines_and_at_its_time_limit() {
+        let log = std::env::temp_dir().join(format!("xtask-neighbours-script-{}", std::process::id()));
+        let run = |text: &str, limit| script(&mut shell("group", text), &log, Duration::from_secs(limit));
+        // Cargo sets this variable.
+        run(
+            "[ -z \"$CARGO_MANIFEST_DIR\" ]; [ $HOME = /run/home ]; [ $CONTROL_GROUP = group ]",
+            60,
+        )
+        .unwrap();
+        let error = run("echo why; false", 60).unwrap_err().to_string();
+        assert_eq!(error, "exit status: 1:\nwhy");
+        let error = run("echo why; exec sleep 1000", 1).unwrap_err().to_string();
+        assert!(error.starts_with("not at its end after 1 s"), "{error}");
+        fs::remove_file(log).unwrap();
     }
 
     #[test]

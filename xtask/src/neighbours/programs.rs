@@ -51,18 +51,35 @@ impl Action {
     }
 }
 
-const FIREWALLD_START: &str = "firewalld; until firewall-cmd --state; do sleep 0.1; done";
-const FIREWALLD_STOP: &str = "kill $(cat /run/firewalld.pid); while firewall-cmd --state; do sleep 0.1; done";
-const FIREWALLD_RESTART: &str =
-    "kill $(cat /run/firewalld.pid); while firewall-cmd --state; do sleep 0.1; done
-firewalld; until firewall-cmd --state; do sleep 0.1; done";
+/// What all scripts can use. A loop in them ends at the latest with the time limit of the script.
+pub(super) const FUNCTIONS: &str = r#"
+umask 022
+# Ends the process that this file has the ID of. Then it stays as a zombie: its parent is the first process, which does not wait for it.
+end() {
+  id=$(cat "$1")
+  kill "$id"
+  while grep -q '^State:[[:space:]]*[^[:space:]XZ]' /proc/$id/status; do sleep 0.1; done
+}
+docker() { command docker --host unix:///run/docker.sock "$@"; }
+start_docker() {
+  dockerd --config-file /etc/docker/daemon.json --data-root /var/lib/docker --host unix:///run/docker.sock \
+    --cgroup-parent /$CONTROL_GROUP >>/run/dockerd.log 2>&1 &
+  until docker version; do sleep 0.1; done
+  iptables -t nat -S DOCKER
+}
+start_firewalld() {
+  firewalld
+  until firewall-cmd --state; do sleep 0.1; done
+}
+"#;
 
-const DOCKER_START: &str = "dockerd --cgroup-parent /kernlink-neighbours >>/run/dockerd.log 2>&1 &
-until docker version; do sleep 0.1; done; iptables -t nat -S DOCKER";
-const DOCKER_STOP: &str = "kill $(cat /run/docker.pid); while [ -e /run/docker.pid ]; do sleep 0.1; done";
-const DOCKER_RESTART: &str = "kill $(cat /run/docker.pid); while [ -e /run/docker.pid ]; do sleep 0.1; done
-dockerd --cgroup-parent /kernlink-neighbours >>/run/dockerd.log 2>&1 &
-until docker version; do sleep 0.1; done; iptables -t nat -S DOCKER";
+const FIREWALLD_START: &str = "start_firewalld";
+const FIREWALLD_STOP: &str = "end /run/firewalld.pid";
+const FIREWALLD_RESTART: &str = "end /run/firewalld.pid; start_firewalld";
+
+const DOCKER_START: &str = "start_docker";
+const DOCKER_STOP: &str = "end /run/docker.pid";
+const DOCKER_RESTART: &str = "end /run/docker.pid; start_docker";
 
 /// Services in iptables mode are not served from then on until the agent has repaired the rules.
 const FLUSHES: &str = "it deletes all rules of iptables";
