@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::netns::NetNs;
 use crate::tools;
@@ -25,8 +25,17 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Load {
     stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
+    clients: Vec<Arc<Client>>,
     threads: Vec<JoinHandle<Vec<String>>>,
+}
+
+/// What a client has counted.
+#[derive(Debug, Default)]
+struct Client {
+    served: AtomicU64,
+    failed: AtomicU64,
+    /// The longest time in which a connection was served, in milliseconds.
+    longest: AtomicU64,
 }
 
 impl Load {
@@ -37,39 +46,45 @@ impl Load {
     #[must_use]
     pub fn start(clients: &[(&NetNs, Protocol, SocketAddr)]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let served = Arc::new(AtomicU64::new(0));
+        let mut counts = Vec::new();
         let mut threads = Vec::new();
         for (namespace, protocol, target) in clients {
-            let (stop, served) = (Arc::clone(&stop), Arc::clone(&served));
+            let stop = Arc::clone(&stop);
             let (namespace, protocol, target) = ((*namespace).clone(), *protocol, *target);
-            let is_started = Arc::new(AtomicBool::new(false));
-            let started = Arc::clone(&is_started);
+            let client = Arc::<Client>::default();
+            counts.push(Arc::clone(&client));
+            let count = Arc::clone(&client);
             threads.push(thread::spawn(move || {
                 let _entered = namespace.enter();
                 // More connections than there are ports are opened in a minute.
                 tools::set_sysctl("net.ipv4.ip_local_port_range", "1024 65000");
                 let mut failures = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
+                    let start = Instant::now();
                     match ask(protocol, target) {
                         Ok(()) => {
-                            served.fetch_add(1, Ordering::Relaxed);
-                            started.store(true, Ordering::Relaxed);
+                            let time = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+                            count.longest.fetch_max(time, Ordering::Relaxed);
+                            count.served.fetch_add(1, Ordering::Relaxed);
                         }
-                        Err(error) => failures.push(format!("{protocol} {target}: {error}")),
+                        Err(error) => {
+                            failures.push(format!("{protocol} {target}: {error}"));
+                            count.failed.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                 }
                 failures
             }));
             wait::until(|| {
-                let is_started = is_started.load(Ordering::Relaxed);
-                is_started
+                let is_served = client.served.load(Ordering::Relaxed) > 0;
+                is_served
                     .then_some(())
                     .ok_or_else(|| format!("{target} is not served"))
             });
         }
         Self {
             stop,
-            served,
+            clients: counts,
             threads,
         }
     }
@@ -77,7 +92,15 @@ impl Load {
     /// How many connections were served until now.
     #[must_use]
     pub fn served(&self) -> u64 {
-        self.served.load(Ordering::Relaxed)
+        let served = |client: &Arc<Client>| client.served.load(Ordering::Relaxed);
+        self.clients.iter().map(served).sum()
+    }
+
+    /// The longest time in which a connection was served until now. A second or more is that of one whose first packet was lost.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        let longest = |client: &Arc<Client>| client.longest.load(Ordering::Relaxed);
+        Duration::from_millis(self.clients.iter().map(longest).max().unwrap_or(0))
     }
 
     /// Waits until so many more connections were served.
@@ -92,6 +115,24 @@ impl Load {
                 .then_some(())
                 .ok_or_else(|| format!("{} connections", now - before))
         });
+    }
+
+    /// Waits until each client was served so many times more, or was not served once more.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn wait_for_each(&self, more: u64) {
+        for client in &self.clients {
+            let [served, failed] =
+                [&client.served, &client.failed].map(|count| count.load(Ordering::Relaxed));
+            wait::until(|| {
+                let now = client.served.load(Ordering::Relaxed);
+                let is_over = now >= served + more || client.failed.load(Ordering::Relaxed) > failed;
+                is_over
+                    .then_some(())
+                    .ok_or_else(|| format!("{} connections of a client", now - served))
+            });
+        }
     }
 
     /// Stops all clients. Returns how many connections were served, and the errors of those that were not.

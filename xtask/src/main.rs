@@ -21,6 +21,7 @@ mod libtest;
 mod links;
 mod metrics;
 mod modules;
+mod neighbours;
 mod nft_suite;
 mod nft_vectors;
 mod package;
@@ -184,6 +185,10 @@ enum Verb {
     UpstreamNode {
         job: PathBuf,
     },
+    /// Internal: started by [`neighbours`] in the namespaces of its node.
+    NeighboursNode {
+        job: PathBuf,
+    },
     /// Internal: started inside the VM by [`vm`].
     Guest {
         folder: PathBuf,
@@ -213,6 +218,9 @@ fn run() -> Result<ExitCode> {
     if let Verb::UpstreamNode { job } = &verb {
         upstream_e2e::init_node(job)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Verb::NeighboursNode { job } = &verb {
+        return neighbours::init(job);
     }
     if verb == Verb::Help {
         print!("{USAGE}{}{VM_USAGE}", upstream_e2e::USAGE);
@@ -267,7 +275,11 @@ fn run() -> Result<ExitCode> {
         }
         Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
         Verb::UpstreamE2e(options) => upstream_e2e::run(&workspace, &options)?,
-        Verb::Help | Verb::Guest { .. } | Verb::UpstreamCluster { .. } | Verb::UpstreamNode { .. } => true,
+        Verb::Help
+        | Verb::Guest { .. }
+        | Verb::UpstreamCluster { .. }
+        | Verb::UpstreamNode { .. }
+        | Verb::NeighboursNode { .. } => true,
     };
     Ok(if good {
         ExitCode::SUCCESS
@@ -399,6 +411,9 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             job: words.next().context("missing file")?.into(),
         },
         Some(upstream_e2e::NODE) => Verb::UpstreamNode {
+            job: words.next().context("missing file")?.into(),
+        },
+        Some(neighbours::NODE) => Verb::NeighboursNode {
             job: words.next().context("missing file")?.into(),
         },
         Some("vm") => match words.next().as_deref() {

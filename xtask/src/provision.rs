@@ -235,6 +235,32 @@ pub(crate) fn unpack(packages: &[&str], folder: &Path) -> Result<()> {
     })
 }
 
+/// Downloads these packages, and those that they need and the system lacks, to a folder for `apt-get install --no-download`. Nothing is installed.
+pub(crate) fn download_missing(packages: &[&str], archives: &Path) -> Result<()> {
+    let names = packages.join(" ");
+    ensure!(
+        find("apt-get").is_some(),
+        "{names} cannot be downloaded without apt-get"
+    );
+    retry(&format!("downloading {names}"), || {
+        apt_update();
+        succeed(
+            apt_get()
+                .args([
+                    "install",
+                    "-y",
+                    "-qq",
+                    "--no-install-recommends",
+                    "--download-only",
+                ])
+                // The unprivileged user of apt cannot write below the target folder.
+                .args(["-o", "APT::Sandbox::User=root", "-o"])
+                .arg(format!("Dir::Cache::archives={}", archives.display()))
+                .args(packages),
+        )
+    })
+}
+
 fn download(folder: &Path, packages: impl Fn() -> Result<Vec<String>>) -> Result<()> {
     let fetch = || {
         let packages = packages()?;

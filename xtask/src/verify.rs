@@ -5,7 +5,7 @@ use std::{fs, process::Command, time::Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    e2e, fuzz, helm, image, provision, site, vm,
+    e2e, fuzz, helm, image, neighbours, provision, site, vm,
     workspace::{Workspace, succeed},
 };
 
@@ -14,6 +14,8 @@ struct Part {
     name: &'static str,
     /// What it shows, for people.
     about: &'static str,
+    /// Whether it has something to run for the mode that is given on the command line.
+    has_mode: fn(e2e::Mode) -> bool,
     /// False if something failed, which is printed.
     run: fn(&Workspace, &Options) -> Result<bool>,
 }
@@ -23,31 +25,43 @@ const PARTS: &[Part] = &[
     Part {
         name: "prometheus",
         about: "the tests of the alerts, and the scrape configurations, with promtool",
+        has_mode: |_| true,
         run: |workspace, _| promtool(workspace),
     },
     Part {
         name: "site",
         about: "the documents as a site with search, with its links",
+        has_mode: |_| true,
         run: |workspace, _| site::build(workspace).map(|_| true),
     },
     Part {
         name: "helm",
         about: "the Helm chart with the real helm, and with a real API server",
+        has_mode: |_| true,
         run: run_helm,
     },
     Part {
         name: "image",
         about: "the container image, in containers with the capabilities of the DaemonSet",
+        has_mode: |_| true,
         run: |workspace, _| run_image(workspace),
+    },
+    Part {
+        name: "neighbours",
+        about: "firewalls, Docker and CNI plug-ins on a node, with traffic to Services",
+        has_mode: neighbours::has_mode,
+        run: |workspace, options| neighbours::run(workspace, options.end_to_end.mode),
     },
     Part {
         name: "cluster",
         about: "the agent with a real API server, in nftables, iptables and IPVS mode",
+        has_mode: |_| true,
         run: |workspace, options| e2e::run(workspace, &options.end_to_end, &options.vm),
     },
     Part {
         name: "fuzz",
         about: "all fuzz targets, for a minute each",
+        has_mode: |_| true,
         run: |workspace, _| fuzz::run(workspace, &fuzz::Options::default()),
     },
 ];
@@ -59,31 +73,39 @@ pub(crate) struct Options {
     pub(crate) vm: vm::Options,
 }
 
-/// Runs all parts, or those with this text in their names. A part that fails does not prevent the next one. False if one failed.
+/// Runs all parts, or those with this text in their names. A part that fails does not prevent the next one. False if one failed,
+/// or none has something to run for the mode.
 pub(crate) fn run(workspace: &Workspace, part: Option<&str>, options: &Options) -> Result<bool> {
     let selected = selected(part)?;
     let mut lines = Vec::new();
-    let mut is_good = true;
+    let (mut is_good, mut has_run) = (true, false);
     for part in selected {
         println!("== {}: {} ==", part.name, part.about);
         let start = Instant::now();
-        let outcome = match (part.run)(workspace, options) {
-            Ok(true) => "good",
-            Ok(false) => "FAILED",
-            Err(error) => {
-                eprintln!("xtask: {}: {error:#}", part.name);
-                "FAILED"
+        let mode = options.end_to_end.mode;
+        let outcome = if let Some(mode) = mode.filter(|mode| !(part.has_mode)(*mode)) {
+            println!("not run: {} has nothing for {} mode", part.name, mode.name());
+            "not run"
+        } else {
+            has_run = true;
+            match (part.run)(workspace, options) {
+                Ok(true) => "good",
+                Ok(false) => "FAILED",
+                Err(error) => {
+                    eprintln!("xtask: {}: {error:#}", part.name);
+                    "FAILED"
+                }
             }
         };
-        is_good &= outcome == "good";
+        is_good &= outcome != "FAILED";
         lines.push(format!(
-            "{outcome:<6} {:>6.1} s  {}",
+            "{outcome:<7} {:>6.1} s  {}",
             start.elapsed().as_secs_f64(),
             part.name
         ));
     }
     println!("\n{}", lines.join("\n"));
-    Ok(is_good)
+    Ok(is_good && has_run)
 }
 
 fn selected(part: Option<&str>) -> Result<Vec<&'static Part>> {
@@ -192,6 +214,18 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("helm"), "{error}");
+    }
+
+    #[test]
+    fn only_neighbours_has_nothing_for_a_mode() {
+        let parts = |mode| {
+            let parts = PARTS.iter().filter(move |part| !(part.has_mode)(mode));
+            parts.map(|part| part.name).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(e2e::Mode::Ipvs), ["neighbours"]);
+        for mode in [e2e::Mode::Nftables, e2e::Mode::Iptables] {
+            assert!(parts(mode).is_empty(), "{mode:?}");
+        }
     }
 
     #[test]
