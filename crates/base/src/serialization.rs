@@ -4,11 +4,21 @@
 pub use serde;
 
 /// Implements `serde::Serialize` by `Display` and, without `serialize only`, `serde::Deserialize` by `FromStr`: a value is a string, its
-/// notation. With `checked by FUNCTION`, which returns the reason, a value that its notation does not represent is an error instead. The macro
-/// is for the crates of kernlink.
+/// notation. With `names checked`, for types with [`Names`](crate::serialization::Names), a value with a name that its notation does not represent
+/// is an error instead. The macro is for the crates of kernlink.
 #[macro_export]
 macro_rules! serde_as_text {
-    (serialize only, checked by $check:path: $($type:ty),* $(,)?) => {$(
+    (serialize only, names checked: $($type:ty),* $(,)?) => {
+        $crate::serde_as_text!(serialize by $crate::serialization::Names::check_names: $($type),*);
+    };
+    (serialize only: $($type:ty),* $(,)?) => {
+        $crate::serde_as_text!(serialize by $crate::serialization::is_text: $($type),*);
+    };
+    (names checked: $($type:ty),* $(,)?) => {
+        $crate::serde_as_text!(serialize only, names checked: $($type),*);
+        $crate::serde_as_text!(deserialize only: $($type),*);
+    };
+    (serialize by $check:path: $($type:ty),* $(,)?) => {$(
         impl $crate::serialization::serde::Serialize for $type {
             fn serialize<S>(&self, serializer: S) -> Result<S::Ok, S::Error>
             where
@@ -19,13 +29,6 @@ macro_rules! serde_as_text {
             }
         }
     )*};
-    (serialize only: $($type:ty),* $(,)?) => {
-        $crate::serde_as_text!(serialize only, checked by $crate::serialization::is_text: $($type),*);
-    };
-    (checked by $check:path: $($type:ty),* $(,)?) => {
-        $crate::serde_as_text!(serialize only, checked by $check: $($type),*);
-        $crate::serde_as_text!(deserialize only: $($type),*);
-    };
     (deserialize only: $($type:ty),* $(,)?) => {$(
         impl<'de> $crate::serialization::serde::Deserialize<'de> for $type {
             fn deserialize<D>(deserializer: D) -> Result<Self, D::Error>
@@ -47,6 +50,16 @@ macro_rules! serde_as_text {
 #[doc(hidden)]
 pub fn is_text<T>(_value: &T) -> Result<(), std::convert::Infallible> {
     Ok(())
+}
+
+/// A value with names or comments that are bytes.
+#[doc(hidden)]
+pub trait Names {
+    /// Checks all of them, see [`check_bytes`].
+    ///
+    /// # Errors
+    /// The reason if one is not UTF-8.
+    fn check_names(&self) -> Result<(), String>;
 }
 
 /// The bytes of a name or comment are its notation if they are UTF-8. `what`: which name it is, such as `set name`.

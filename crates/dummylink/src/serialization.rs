@@ -1,14 +1,14 @@
 //! The feature `serde`: keys, names, values and events are strings, their notation. Names of links and labels are bytes: those that are not UTF-8
 //! have no notation, and cannot be serialized.
 
-use kernlink_base::serialization::check_bytes;
+use kernlink_base::serialization::{Names, check_bytes};
 
 use crate::{DummyLink, Event, HostAddress, Label, Link, LinkAddress, LinkName, Operation, ReplaceReport};
 
 kernlink_base::serde_as_text!(crate::AddressKey);
-kernlink_base::serde_as_text!(checked by check: crate::Label, crate::LinkName);
+kernlink_base::serde_as_text!(names checked: crate::Label, crate::LinkName);
 kernlink_base::serde_as_text!(
-    serialize only, checked by check:
+    serialize only, names checked:
     crate::DummyLink,
     crate::Event,
     crate::HostAddress,
@@ -17,16 +17,6 @@ kernlink_base::serde_as_text!(
     crate::Operation,
     crate::ReplaceReport,
 );
-
-/// A value with names or labels.
-trait Names {
-    /// Checks all of them.
-    fn check_names(&self) -> Result<(), String>;
-}
-
-fn check(value: &impl Names) -> Result<(), String> {
-    value.check_names()
-}
 
 impl Names for LinkName {
     fn check_names(&self) -> Result<(), String> {

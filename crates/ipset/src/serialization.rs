@@ -1,7 +1,7 @@
 //! The feature `serde`: keys, names, values and events are strings, their notation. Names and comments are bytes: those that are not UTF-8 have no
 //! notation, and cannot be serialized.
 
-use kernlink_base::serialization::check_bytes;
+use kernlink_base::serialization::{Names, check_bytes};
 
 use crate::{
     Element, Entry, EntryRange, InterfaceName, Operation, Position, Set, SetName, SetType, TypeName,
@@ -17,28 +17,18 @@ kernlink_base::serde_as_text!(
     crate::Timeout,
 );
 kernlink_base::serde_as_text!(
-    checked by check:
+    names checked:
     crate::InterfaceName,
     crate::SetName,
     crate::SetType,
     crate::TypeName,
 );
 kernlink_base::serde_as_text!(
-    serialize only, checked by check:
+    serialize only, names checked:
     crate::Entry,
     crate::Operation,
     crate::Set,
 );
-
-/// A value with names or comments.
-trait Names {
-    /// Checks all of them.
-    fn check_names(&self) -> Result<(), String>;
-}
-
-fn check(value: &impl Names) -> Result<(), String> {
-    value.check_names()
-}
 
 impl Names for SetName {
     fn check_names(&self) -> Result<(), String> {
