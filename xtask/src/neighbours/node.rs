@@ -256,8 +256,7 @@ impl Node {
         let outcome = self.run(action.name, action.script);
         load.wait_for_each(CONNECTIONS);
         let longest = load.longest().as_secs_f64();
-        let (served, mut failures) = load.stop();
-        let mut served = served;
+        let (mut served, mut failures) = load.stop();
         for (target, connection) in &mut open {
             match connection.ask() {
                 Ok(_) => served += 1,

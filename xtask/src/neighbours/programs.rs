@@ -84,6 +84,14 @@ const DOCKER_RESTART: &str = "end /run/docker.pid; start_docker";
 /// Services in iptables mode are not served from then on until the agent has repaired the rules.
 const FLUSHES: &str = "it deletes all rules of iptables";
 
+const FIREWALLD_ACTIONS: &[Action] = &[
+    Action::new("start", FIREWALLD_START).with_loss("iptables", FLUSHES),
+    Action::new("reload", "firewall-cmd --reload").with_loss("iptables", FLUSHES),
+    Action::new("complete reload", "firewall-cmd --complete-reload").with_loss("iptables", FLUSHES),
+    Action::new("restart", FIREWALLD_RESTART).with_loss("iptables", FLUSHES),
+    Action::new("stop", FIREWALLD_STOP).with_loss("iptables", FLUSHES),
+];
+
 /// As containerd calls the plug-ins of a pod: the result of each is an input of the next one.
 const CNI_ADD: &str = r#"
 export CNI_COMMAND=ADD CNI_PATH=/usr/lib/cni CNI_IFNAME=eth0
@@ -118,26 +126,14 @@ pub(super) const NEIGHBOURS: &[Neighbour] = &[
         name: "firewalld",
         package: "firewalld",
         prepare: "",
-        actions: &[
-            Action::new("start", FIREWALLD_START).with_loss("iptables", FLUSHES),
-            Action::new("reload", "firewall-cmd --reload").with_loss("iptables", FLUSHES),
-            Action::new("complete reload", "firewall-cmd --complete-reload").with_loss("iptables", FLUSHES),
-            Action::new("restart", FIREWALLD_RESTART).with_loss("iptables", FLUSHES),
-            Action::new("stop", FIREWALLD_STOP).with_loss("iptables", FLUSHES),
-        ],
+        actions: FIREWALLD_ACTIONS,
         clean: "",
     },
     Neighbour {
         name: "firewalld, `FirewallBackend=iptables`",
         package: "firewalld",
         prepare: "sed -i 's/^FirewallBackend=.*/FirewallBackend=iptables/' /etc/firewalld/firewalld.conf",
-        actions: &[
-            Action::new("start", FIREWALLD_START).with_loss("iptables", FLUSHES),
-            Action::new("reload", "firewall-cmd --reload").with_loss("iptables", FLUSHES),
-            Action::new("complete reload", "firewall-cmd --complete-reload").with_loss("iptables", FLUSHES),
-            Action::new("restart", FIREWALLD_RESTART).with_loss("iptables", FLUSHES),
-            Action::new("stop", FIREWALLD_STOP).with_loss("iptables", FLUSHES),
-        ],
+        actions: FIREWALLD_ACTIONS,
         clean: "sed -i 's/^FirewallBackend=.*/FirewallBackend=nftables/' /etc/firewalld/firewalld.conf",
     },
     Neighbour {
