@@ -287,10 +287,10 @@ impl Clients {
     }
 }
 
-/// Sets the timeouts of UDP flows, so that none ends by itself during a test.
+/// Sets the timeouts of UDP flows, so that none ends by itself during a test: without packets one ends after half a minute.
 pub fn keep_flows() {
-    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout", "600");
-    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout_stream", "600");
+    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout", "3600");
+    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout_stream", "3600");
 }
 
 /// The flows to an address, in the calling thread's namespace.

@@ -10,10 +10,11 @@ use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
+use kernlink_kernel_tests::udp_clients::keep_flows;
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_nftables::{Element, Elements, Nftables, TableFamily, TableKey, Value};
 
-use crate::support::{change, keep_udp_flows, on_network, proxier, sync};
+use crate::support::{change, on_network, proxier, sync};
 
 /// A number of clients so that events with a probability of a third or more happen to one of them, with a probability above 1 - 1e-10.
 const CLIENTS: u8 = 60;
@@ -272,7 +273,7 @@ fn each_connection_extends_the_time_of_affinity() {
 fn affinity_can_be_requested_and_withdrawn_while_there_are_connections() {
     requires!(Feature::Conntrack);
     on_network(3, |network| {
-        keep_udp_flows();
+        keep_flows();
         let pods = [(0, "node-a"), (1, "node-a"), (2, "node-a")];
         let manifests = |affinity: &str| {
             service("web", 1, &format!("type: ClusterIP, {affinity}"), NO_PORTS, &[]) + &slices("web", &pods)

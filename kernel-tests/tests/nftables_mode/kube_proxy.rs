@@ -8,15 +8,16 @@ use kernlink_kernel_tests::expectations::{assert_refused, assert_silent, node_ip
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::load::Load;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
+use kernlink_kernel_tests::udp_clients::keep_flows;
 use kernlink_kernel_tests::{requires, tools};
 use kernlink_kubernetes::manifest;
 use kernlink_nftables::{Client, Event, Item, Monitor, MonitorScope, TableFamily, TableKey};
 use kernlink_proxier::nftables_mode::retire::Retiring;
-use kernlink_proxier::nftables_mode::{Kernel, Proxier};
+use kernlink_proxier::nftables_mode::Proxier;
 use kernlink_proxier::retire::{Retire, Retired, RetiredOutcome, Round, Unserved, remove_all};
 use kernlink_services::{FrontendKey, ObjectName, SourceId};
 
-use crate::support::{await_end_of_owner, config, foreign_ruleset, keep_udp_flows, on_network, sync_once};
+use crate::support::{config, empty_proxier, foreign_ruleset, on_network, sync_once};
 
 const RECORDED: &str = include_str!("kube_proxy/nftables.txt");
 const OBJECTS: &str = include_str!("kube_proxy/objects.yaml");
@@ -108,8 +109,7 @@ fn assert_state(network: &Network) {
 fn new_proxier() -> Proxier {
     let objects = manifest::read("objects.yaml", OBJECTS);
     assert_eq!(objects.errors, []);
-    await_end_of_owner();
-    let mut proxier = Proxier::new(&config(), Kernel::open().unwrap()).unwrap();
+    let mut proxier = empty_proxier(&config());
     for change in objects.into_changes().unwrap() {
         proxier.change(SourceId(0), change);
     }
@@ -136,7 +136,7 @@ fn its_tables_are_replaced_in_one_transaction_of_each_family_while_every_connect
         load(FOREIGN);
         let foreign = foreign_ruleset();
         load(RECORDED);
-        keep_udp_flows();
+        keep_flows();
         assert_state(network);
         let mut clients = Vec::new();
         let mut open = Vec::new();

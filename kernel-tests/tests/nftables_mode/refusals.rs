@@ -7,12 +7,13 @@ use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
+use kernlink_kernel_tests::udp_clients::keep_flows;
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_proxier::nftables_mode::{Key, Proxier};
 use kernlink_services::Family;
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{change, config, keep_udp_flows, on_network, proxier, proxier_with, sync};
+use crate::support::{change, config, on_network, proxier, proxier_with, sync};
 
 const NODE_PORTS: [&str; 2] = [", nodePort: 30080", ", nodePort: 30053"];
 
@@ -134,7 +135,7 @@ fn serve_unused(network: &Network, addresses: [IpAddr; 2]) -> Vec<Server> {
 fn other_networks_of_cluster_ips_take_effect_by_elements_only_and_connections_last() {
     requires!(Feature::Conntrack);
     on_network(2, |network| {
-        keep_udp_flows();
+        keep_flows();
         let _servers = serve_unused(network, cluster_ips(7));
         let manifests =
             service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);

@@ -83,14 +83,19 @@ pub(crate) fn await_end_of_owner() {
     });
 }
 
-/// The proxier of a new process, in the calling thread's namespace. The one before must have been dropped.
+/// The proxier of a new process, in the calling thread's namespace, without objects. The one before must have been dropped.
+pub(crate) fn empty_proxier(config: &Config) -> Proxier {
+    await_end_of_owner();
+    Proxier::new(config, Kernel::open().unwrap()).unwrap()
+}
+
+/// As [`empty_proxier`], with these objects and those that every cluster has.
 pub(crate) fn proxier(manifests: &str) -> Proxier {
     proxier_with(&config(), manifests)
 }
 
 pub(crate) fn proxier_with(config: &Config, manifests: &str) -> Proxier {
-    await_end_of_owner();
-    let mut proxier = Proxier::new(config, Kernel::open().unwrap()).unwrap();
+    let mut proxier = empty_proxier(config);
     replace_objects(&mut proxier, manifests);
     proxier
 }
@@ -125,13 +130,6 @@ pub(crate) fn on_network(pods: u8, test: impl FnOnce(&Network)) {
     let _on_node = on_node_of(&network);
     tools::permit_icmp_errors();
     test(&network);
-}
-
-/// Keeps flows of UDP to the end of a test, however long the machine takes: without packets one ends after half a minute.
-pub(crate) fn keep_udp_flows() {
-    for timeout in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
-        tools::set_sysctl(&format!("net.netfilter.{timeout}"), "3600");
-    }
 }
 
 /// The servers that answer so many requests, each with the source address that it sees.
