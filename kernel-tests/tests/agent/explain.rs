@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::hanging_tool::{release, replace, wait_until_it_hangs};
 use crate::iptables_mode::choose;
 use crate::privileges::limited_command;
-use crate::support::{Agent, Manifests, ask, command, service, text, wait_for_socket};
+use crate::support::{Agent, Manifests, ask, command, service, text, unless_in_sync, wait_for_socket};
 
 /// Asks the agent of the calling thread's namespace.
 fn run(arguments: &[&str]) -> Output {
@@ -22,10 +22,7 @@ fn run(arguments: &[&str]) -> Output {
 
 /// As [`run`], again as long as a sync in progress takes longer than an answer may.
 fn run_between_syncs(arguments: &[&str]) -> Output {
-    wait::until(|| match run(arguments) {
-        output if text(&output).contains("a sync is in progress") => Err(text(&output)),
-        output => Ok(output),
-    })
+    wait::until(|| unless_in_sync(run(arguments)))
 }
 
 fn json(arguments: &[&str]) -> Value {

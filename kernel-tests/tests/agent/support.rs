@@ -229,6 +229,14 @@ pub(crate) fn wait_for_socket() {
     });
 }
 
+/// What the agent answered. The text is the error if a sync in progress took longer than an answer may: it is asked again.
+pub(crate) fn unless_in_sync(output: Output) -> Result<Output, String> {
+    match text(&output) {
+        text if text.contains("a sync is in progress") => Err(text),
+        _ => Ok(output),
+    }
+}
+
 /// The answer to `GET path`, from the namespace of the calling thread.
 pub(crate) fn get(address: &str, path: &str) -> Result<String, String> {
     let ask = || {

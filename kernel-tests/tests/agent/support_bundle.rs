@@ -21,7 +21,9 @@ use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
 use crate::cluster::{ADDRESS, api_node};
 use crate::iptables_mode::choose;
-use crate::support::{Agent, Manifests, api_command, service, text, wait_for_answer, wait_for_socket};
+use crate::support::{
+    Agent, Manifests, api_command, service, text, unless_in_sync, wait_for_answer, wait_for_socket,
+};
 
 /// The files of an archive by their paths, without the folder that all are in.
 type Files = BTreeMap<String, String>;
@@ -58,11 +60,8 @@ fn collect(archive: &Path, arguments: &[&str]) -> Files {
         let output = run(archive, arguments);
         assert!(output.status.success(), "{}", text(&output));
         assert_eq!(fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
-        if text(&output).contains("a sync is in progress") {
-            fs::remove_file(archive).unwrap();
-            return Err(text(&output));
-        }
-        Ok(read(archive))
+        unless_in_sync(output).inspect_err(|_| fs::remove_file(archive).unwrap())?;
+        Ok::<_, String>(read(archive))
     })
 }
 
