@@ -12,8 +12,8 @@ use kernlink_kernel_tests::udp_clients::keep_flows;
 use kernlink_kernel_tests::{requires, tools};
 use kernlink_kubernetes::manifest;
 use kernlink_nftables::{Client, Event, Item, Monitor, MonitorScope, TableFamily, TableKey};
-use kernlink_proxier::nftables_mode::retire::Retiring;
 use kernlink_proxier::nftables_mode::Proxier;
+use kernlink_proxier::nftables_mode::retire::Retiring;
 use kernlink_proxier::retire::{Retire, Retired, RetiredOutcome, Round, Unserved, remove_all};
 use kernlink_services::{FrontendKey, ObjectName, SourceId};
 
