@@ -4,6 +4,10 @@
 //! 2^b; if no endpoint has it, the next rule tries again. After these the index is below 2^(b - 1), where an endpoint has every index. So all rules
 //! exist from the beginning, an added or removed endpoint does not change the frontend unless its number crosses a power of two, and a packet
 //! that chose an index just before it was removed tries again.
+//!
+//! Before Linux 6.17 (commit b2f742c846ca), a lookup of a key that a transaction replaces at the same moment may find neither the old element nor the
+//! new one. So an endpoint with the index 0 is tried twice too, and so are the first lookups of a packet (`rules/hooks.rs`). One that begins after the
+//! miss finds the new element.
 
 use kernlink_nftables::Value;
 
@@ -15,6 +19,9 @@ pub(crate) const MOST_ENDPOINTS: usize = 1 << MOST_BITS;
 
 /// How often a random index is chosen before the last try.
 pub(crate) const TRIES: usize = 8;
+
+/// How often the only index of the class 0 is tried.
+pub(crate) const TRIES_OF_ONE: usize = 2;
 
 /// The classes with session affinity are multiples of this: fewer rules, more tries.
 pub(crate) const AFFINITY_STEP: u32 = 2;

@@ -118,6 +118,49 @@ mod tests {
     use super::*;
     use crate::layout::Slot;
 
+    /// A lookup may miss an element that a transaction replaces: one that follows it finds the new one. Each chain that decides by a lookup of what is
+    /// replaced has it twice.
+    #[test]
+    fn what_a_transaction_replaces_is_looked_up_twice() {
+        for family in Family::ALL {
+            let table = Slot::First.table(family);
+            let parameters = Parameters {
+                family,
+                mark: 1 << 14,
+                masquerade_all: false,
+                pods: None,
+            };
+            let skeleton = Skeleton::new(&table, &parameters);
+            let lookups = |part: &Part, chain: &str, set: SetName| {
+                let is_of = |rule: &&Rule| *rule.chain.name == *chain;
+                let uses_set = |rule: &&Rule| {
+                    let mut expressions = rule.expressions.iter();
+                    expressions.any(|expression| {
+                        matches!(expression, Expression::Lookup(lookup) if *lookup.set == *set.text())
+                    })
+                };
+                part.rules.iter().filter(is_of).filter(uses_set).count()
+            };
+            for (chain, set) in [
+                ("filter-prerouting-pre-dnat", SetName::RestrictedFrontends),
+                ("filter-output-pre-dnat", SetName::RestrictedFrontends),
+                ("nat-prerouting", SetName::Frontends),
+                ("nat-output", SetName::Frontends),
+            ] {
+                assert_eq!(lookups(&skeleton.base, chain, set), 2, "{chain}");
+            }
+            for chain in ["balance-0", "short-balance-0", "affinity-0", "short-affinity-0"] {
+                let attempt = chain.replace("balance", "try").replace("affinity", "affinity-try");
+                let jump = Expression::from(kernlink_nftables::Immediate::verdict(
+                    kernlink_nftables::Verdict::Jump(attempt.into()),
+                ));
+                let rules = skeleton.inner.rules.iter();
+                let jumps = rules.filter(|rule| *rule.chain.name == *chain && rule.expressions.contains(&jump));
+                assert_eq!(jumps.count(), 2, "{chain}");
+            }
+        }
+    }
+
     /// Linux before 6.5 refuses others.
     #[test]
     fn every_lookup_in_a_map_writes_its_value_to_a_register() {

@@ -66,7 +66,10 @@ impl Builder<'_> {
                 self.rule_of_client(choose.clone(), rule, &comment);
                 let affinity = format!("{prefix}affinity-{bits}");
                 self.rule(affinity.clone(), vec![Self::jump(forget.clone())]);
-                let tries = if bits == 0 { 1 } else { class::AFFINITY_TRIES };
+                let tries = match bits {
+                    0 => class::TRIES_OF_ONE,
+                    _ => class::AFFINITY_TRIES,
+                };
                 for _ in 0..tries {
                     self.rule(affinity.clone(), vec![Self::jump(choose.clone())]);
                 }

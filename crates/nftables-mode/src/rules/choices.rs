@@ -67,7 +67,10 @@ impl Builder<'_> {
                 self.rule(attempt.clone(), rule);
                 let balance = format!("{prefix}balance-{bits}");
                 self.chain(balance.clone());
-                let tries = if bits == 0 { 1 } else { class::TRIES };
+                let tries = match bits {
+                    0 => class::TRIES_OF_ONE,
+                    _ => class::TRIES,
+                };
                 for _ in 0..tries {
                     self.rule(balance.clone(), vec![Self::jump(attempt.clone())]);
                 }

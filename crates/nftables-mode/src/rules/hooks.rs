@@ -12,6 +12,9 @@ use crate::layout::SetName;
 /// The bit in `ct status` of a connection whose destination was translated.
 const DNAT: u32 = 0x20;
 
+/// How often a base chain looks for the frontend of a packet that has none: see [`class`](crate::class).
+const LOOKUPS: usize = 2;
+
 /// The base chains: name, type, hook and priority.
 const BASE_CHAINS: [(&str, ChainType, Hook, i32); 8] = [
     (
@@ -98,10 +101,12 @@ impl Builder<'_> {
             self.part.chains.push(chain);
         }
         for chain in ["filter-prerouting-pre-dnat", "filter-output-pre-dnat"] {
-            let mut rule = Self::is_new();
-            rule.extend(self.has_value(SetName::RestrictedFrontends, Value::host_u32(0)));
-            rule.push(Self::goto("source-ranges"));
-            self.rule(chain, rule);
+            for _ in 0..LOOKUPS {
+                let mut rule = Self::is_new();
+                rule.extend(self.has_value(SetName::RestrictedFrontends, Value::host_u32(0)));
+                rule.push(Self::goto("source-ranges"));
+                self.rule(chain, rule);
+            }
         }
         for (chain, to) in [
             ("filter-input", &["check-endpoints"][..]),
@@ -115,10 +120,12 @@ impl Builder<'_> {
             }
         }
         for chain in ["nat-prerouting", "nat-output"] {
-            // 0 is a value: of a frontend with policy `Local` without an endpoint of this node, at which pods and the node use all endpoints.
-            let mut rule = self.has_value(SetName::Frontends, Value::port(u16::MAX));
-            rule.push(Self::jump("services"));
-            self.rule(chain, rule);
+            for _ in 0..LOOKUPS {
+                // 0 is a value: of a frontend with policy `Local` without an endpoint of this node, at which pods and the node use all endpoints.
+                let mut rule = self.has_value(SetName::Frontends, Value::port(u16::MAX));
+                rule.push(Self::jump("services"));
+                self.rule(chain, rule);
+            }
         }
         self.postrouting();
     }
