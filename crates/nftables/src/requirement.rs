@@ -5,7 +5,7 @@ use std::fmt;
 use kernlink_base::KernelRelease;
 
 use crate::element::ElementFlags;
-use crate::expression::{BitwiseOperation, Expression, MetaKey};
+use crate::expression::{BitwiseOperation, DynsetOperation, Expression, MetaKey};
 use crate::operation::{Item, Operation};
 use crate::table::TableFlags;
 
@@ -38,6 +38,7 @@ pub(crate) type Feature = (&'static str, KernelRelease);
 pub(crate) const RESET_RULES: Feature = ("reset of rules", KernelRelease::new(6, 2));
 pub(crate) const RESET_ELEMENTS: Feature = ("reset of elements", KernelRelease::new(6, 5));
 const DESTROY: Feature = ("destroy", KernelRelease::new(6, 3));
+const DYNSET_DELETE: Feature = ("deletion of an element by a rule", KernelRelease::new(5, 4));
 const OWNER: Feature = ("table flag owner", KernelRelease::new(5, 12));
 const PERSIST: Feature = ("table flag persist", KernelRelease::new(6, 9));
 const CATCHALL: Feature = ("catch-all element", KernelRelease::new(5, 13));
@@ -108,6 +109,7 @@ fn feature(expression: &Expression) -> Option<Feature> {
     match expression {
         Expression::Last(_) => Some(LAST),
         Expression::Inner(_) => Some(INNER),
+        Expression::Dynset(dynset) if dynset.operation == DynsetOperation::Delete => Some(DYNSET_DELETE),
         Expression::Meta(meta) if meta.key == MetaKey::BridgeRoute => Some(BROUTE),
         Expression::MetaSet(meta) if meta.key == MetaKey::BridgeRoute => Some(BROUTE),
         Expression::Bitwise(bitwise)
@@ -125,7 +127,7 @@ fn feature(expression: &Expression) -> Option<Feature> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bitwise, Element, Elements, Last, Register, Rule, Table, TableFamily, TableKey};
+    use crate::{Bitwise, Dynset, Element, Elements, Last, Register, Rule, Table, TableFamily, TableKey};
 
     #[test]
     fn the_features_of_an_operation_are_found() {
@@ -146,6 +148,9 @@ mod tests {
         let rule = Rule::new(table.chain("a"), vec![Last::new().into(), xor.into()]);
         let expected = ["expression last", "bitwise and, or, xor of two registers"];
         assert_eq!(names(Operation::Insert(rule)), expected);
+        let forget = Dynset::new("s", DynsetOperation::Delete, register);
+        let rule = Rule::new(table.chain("a"), vec![forget.into()]);
+        assert_eq!(names(Operation::add(rule)), ["deletion of an element by a rule"]);
         let elements = Elements::new(table.set("s"), [Element::catch_all()]);
         assert_eq!(names(Operation::add(elements)), ["catch-all element"]);
     }
