@@ -342,3 +342,73 @@ fn the_elements_of_a_table_are_read_once_although_others_change_the_ruleset_all_
     assert_eq!(*listed.lock().unwrap(), 2 * (18 + 1));
     assert_eq!(served(&second), [true, true]);
 }
+
+/// The lines of this mode in the page of metrics.
+#[cfg(feature = "metrics")]
+fn of_this_mode(
+    recorder: &kernlink_engine::status::Recorder<kernlink_nftables_mode::Totals>,
+    metrics: &kernlink_engine::metrics::Metrics,
+) -> Vec<String> {
+    let page = metrics.encode(recorder.status()).unwrap();
+    let names = [
+        "kernlink_nftables_",
+        "kubeproxy_sync_proxy_rules_nftables_",
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+    ];
+    let is_of_mode = |line: &&str| names.iter().any(|name| line.starts_with(name));
+    page.lines().filter(is_of_mode).map(str::to_owned).collect()
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_page_of_metrics_has_what_is_served_and_counts_failures() {
+    use std::time::SystemTime;
+
+    let (mut process, failing) = serving();
+    process.service(services::with_local_policy(services::balanced("local", 2)));
+    process.endpoints("local", &[(3, false)]);
+    let mut recorder = kernlink_engine::status::Recorder::new(Family::ALL, SystemTime::now());
+    let metrics = kernlink_engine::metrics::Metrics::new().unwrap();
+    recorder.on_started();
+    let synced = process.sync();
+    recorder.on_synced(&process.proxier, &synced, SystemTime::now());
+    let count = |lines: &[String], sample: &str| -> f64 {
+        let found = lines.iter().find_map(|line| line.strip_prefix(sample));
+        let value = found.unwrap_or_else(|| panic!("{sample}: {lines:#?}"));
+        value.trim().parse().unwrap()
+    };
+    let lines = of_this_mode(&recorder, &metrics);
+    let elements = process.node.elements(Family::Ipv4, "frontends").len();
+    for (sample, value) in [
+        ("kernlink_nftables_frontends{ip_family=\"IPv4\"}", elements as f64),
+        ("kernlink_nftables_frontends{ip_family=\"IPv6\"}", 0.0),
+        (
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"external\"}",
+            1.0,
+        ),
+        (
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"internal\"}",
+            0.0,
+        ),
+        (
+            "kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"}",
+            0.0,
+        ),
+        (
+            "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family=\"IPv4\"}",
+            0.0,
+        ),
+    ] {
+        assert_eq!(count(&lines, sample), value, "{sample}");
+    }
+    *failing.lock().unwrap() = Some("ns/local");
+    process.endpoints("local", &[(4, false), (5, false), (6, false)]);
+    process.now += Duration::from_secs(1);
+    let synced = process.proxier.sync(process.now).unwrap();
+    assert!(!synced.is_success(), "{synced}");
+    recorder.on_synced(&process.proxier, &synced, SystemTime::now());
+    let lines = of_this_mode(&recorder, &metrics);
+    let failures = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total";
+    assert_eq!(count(&lines, &format!("{failures}{{ip_family=\"IPv4\"}}")), 1.0);
+    assert_eq!(count(&lines, &format!("{failures}{{ip_family=\"IPv6\"}}")), 0.0);
+}

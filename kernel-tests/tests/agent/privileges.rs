@@ -96,6 +96,8 @@ fn serve_and_remove(mode: &str, capabilities: &[&str]) {
             // `KUBE-FIREWALL` is the kubelet's too.
             let rules = tools::run("iptables-save", &[]).unwrap();
             assert!(!rules.contains("KUBE-SERVICES"), "{rules}");
+            let tables = tools::run("nft", &["list", "tables"]).unwrap();
+            assert!(!tables.contains("kernlink"), "{tables}");
         }
         // Where nothing is left, a cleanup creates nothing.
         let again = command(&manifests.0, &["--proxy-mode", mode, "--cleanup", "--dry-run"])
@@ -109,6 +111,12 @@ fn serve_and_remove(mode: &str, capabilities: &[&str]) {
 fn the_capabilities_of_the_manifests_are_sufficient_in_iptables_mode() {
     requires!(Feature::Iptables);
     serve_and_remove("iptables", &names(&of_the_daemonset()));
+}
+
+#[test]
+fn the_administration_of_networks_is_sufficient_in_nftables_mode() {
+    requires!(Feature::Iptables);
+    serve_and_remove("nftables", &["net_admin"]);
 }
 
 #[test]

@@ -13,8 +13,9 @@ use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
 use kernlink_kernel_tests::udp_clients::keep_flows;
 use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_nftables::{Element, Elements, Nftables, TableFamily, TableKey, Value};
+use kernlink_proxier::nftables_mode::layout::SECOND_TABLE;
 
-use crate::support::{change, on_network, proxier, sync};
+use crate::support::{change, config, on_network, proxier, proxier_with, sync};
 
 /// A number of clients so that events with a probability of a third or more happen to one of them, with a probability above 1 - 1e-10.
 const CLIENTS: u8 = 60;
@@ -73,7 +74,7 @@ fn frontends(addresses: [IpAddr; 2]) -> impl Iterator<Item = (Protocol, SocketAd
 }
 
 #[test]
-fn each_client_keeps_its_endpoint_at_every_frontend_also_after_a_restart() {
+fn each_client_keeps_its_endpoint_at_every_frontend_also_after_a_restart_and_with_other_rules() {
     requires!(Feature::Conntrack);
     on_network(4, |network| {
         let clients = Clients::add(network, 3);
@@ -115,8 +116,19 @@ fn each_client_keeps_its_endpoint_at_every_frontend_also_after_a_restart() {
         // The next process.
         drop(of_before);
         sync(&mut proxier(&manifests));
-        for (protocol, target, first) in of_targets {
-            assert_eq!(clients.ask(protocol, target), first);
+        for (protocol, target, first) in &of_targets {
+            assert_eq!(clients.ask(*protocol, *target), *first);
+        }
+        // One with other rules, which are in another table.
+        let mut config = config();
+        config.masquerade_all = true;
+        sync(&mut proxier_with(&config, &manifests));
+        for family in ["ip", "ip6"] {
+            let tables = tools::must("nft", &["list", "tables", family]);
+            assert_eq!(tables.trim(), format!("table {family} {SECOND_TABLE}"));
+        }
+        for (protocol, target, first) in &of_targets {
+            assert_eq!(clients.ask(*protocol, *target), *first);
         }
     });
 }

@@ -247,12 +247,16 @@ impl Witness {
 fn a_change_of_a_service_is_one_transaction_of_elements_in_each_family() {
     requires!(Feature::Conntrack);
     on_network(5, |_| {
-        let states = states();
+        let mut states = states();
+        // Without clients.
+        states.extend([
+            web("", &[]),
+            String::new(),
+            web(", externalTrafficPolicy: Local", &[POD2]),
+            web(", internalTrafficPolicy: Local", &[]),
+        ]);
         let mut proxier = proxier("");
-        // The first Service with a timeout of session affinity adds a rule.
-        for state in &states {
-            change(&mut proxier, state);
-        }
+        sync_once(&mut proxier);
         let mut witnesses = [TableFamily::Ip, TableFamily::Ip6].map(Witness::new);
         for number in 0..number_of_changes().max(2 * states.len()) {
             let state = number * (1 + number / states.len()) % states.len();
