@@ -1,0 +1,140 @@
+//! What a flowtable (software offload) gains for established connections through a Service in nftables mode: the throughput of one connection and the
+//! processor time of the whole machine, with it and without it in turn, on the kernel of the VM.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kernlink_benches::cluster::{self, Cluster};
+use kernlink_benches::runs::middle;
+use kernlink_benches::{Result, exit_code, figure};
+use kernlink_kernel_tests::tools;
+use kernlink_kernel_tests::traffic::Network;
+use kernlink_proxier::nftables_mode::{Kernel, Proxier};
+
+const SERVICES: u32 = 10;
+/// The cluster IP and port of one of them.
+const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 97, 0, 1), 80);
+const ROUNDS: usize = 7;
+const TIME: Duration = Duration::from_secs(3);
+/// Of `USER_HZ`, the unit of `/proc/stat`.
+const TICKS_PER_SECOND: f64 = 100.0;
+const GIB: f64 = (1_u64 << 30) as f64;
+/// All connections that pass the node take the flowtable once they are established.
+const FLOWTABLE: &str = "table inet offload {
+  flowtable fast { hook ingress priority 0; devices = { client, pod0 }; }
+  chain forward { type filter hook forward priority 0; ct state established flow add @fast counter; }
+}
+";
+
+fn main() -> ExitCode {
+    exit_code(run())
+}
+
+fn run() -> Result<()> {
+    let network = Network::new(1);
+    let pod = network.pods.first().ok_or("no pod")?;
+    // At the addresses of all endpoints.
+    let listener = pod.run(|| {
+        tools::ip(&["route", "add", "local", "11.0.0.0/8", "dev", "lo"]);
+        TcpListener::bind("0.0.0.0:8080")
+    })?;
+    // Ends with the process.
+    thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.map(sink))));
+    // Its socket is the owner of the tables.
+    let _served = network.node.run(|| -> Result<Proxier> {
+        let via = Network::pod_ipv4(0).to_string();
+        tools::ip(&["route", "add", "11.0.0.0/8", "via", &via]);
+        let cluster = Cluster::new(SERVICES);
+        let mut proxier = cluster.proxier(&cluster::nftables_config()?, Kernel::open()?)?;
+        proxier.set_clock(Instant::now);
+        cluster::sync(&mut proxier)?;
+        Ok(proxier)
+    })?;
+    let mut rates = [Vec::new(), Vec::new()];
+    let mut costs = [Vec::new(), Vec::new()];
+    for round in 0..=ROUNDS {
+        for (has_flowtable, (rates, costs)) in [false, true].into_iter().zip(rates.iter_mut().zip(&mut costs))
+        {
+            if has_flowtable {
+                network
+                    .node
+                    .run(|| tools::run_with_input("nft", &["-f", "-"], FLOWTABLE))?;
+            }
+            let (rate, cost) = network.client.run(|| send(SERVICE.into()))?;
+            if has_flowtable {
+                let packets = network
+                    .node
+                    .run(|| tools::run("nft", &["list", "table", "inet", "offload"]))?;
+                println!(
+                    "{}",
+                    packets
+                        .lines()
+                        .find(|line| line.contains("counter"))
+                        .unwrap_or_default()
+                );
+                network
+                    .node
+                    .run(|| tools::run("nft", &["delete", "table", "inet", "offload"]))?;
+            }
+            // The first round is not counted.
+            if round > 0 {
+                rates.push(rate);
+                costs.push(cost);
+            }
+        }
+    }
+    let ratios = |of: &[Vec<f64>; 2]| {
+        let [without, with] = of;
+        middle(
+            with.iter()
+                .zip(without)
+                .map(|(with, without)| with / without)
+                .collect(),
+        )
+    };
+    for (name, rates, costs) in [("without", &rates[0], &costs[0]), ("with", &rates[1], &costs[1])] {
+        figure(&format!("flowtable.bulk_{name}"), middle(rates.clone()), "GiB/s")?;
+        figure(
+            &format!("flowtable.processor_{name}"),
+            middle(costs.clone()) * 1e3,
+            "ms/GiB",
+        )?;
+    }
+    figure("flowtable.bulk_with_over_without", ratios(&rates), "ratio")?;
+    figure("flowtable.processor_with_over_without", ratios(&costs), "ratio")?;
+    Ok(())
+}
+
+/// Reads until the connection ends.
+fn sink(mut stream: TcpStream) {
+    let mut buffer = vec![0; 1 << 16];
+    while matches!(stream.read(&mut buffer), Ok(1..)) {}
+}
+
+/// Sends on one connection for some time. Returns GiB a second, and the processor time of all processors in seconds for a GiB.
+fn send(target: SocketAddr) -> io::Result<(f64, f64)> {
+    let mut stream = TcpStream::connect_timeout(&target, Duration::from_secs(10))?;
+    let buffer = vec![0; 1 << 16];
+    let (start, before) = (Instant::now(), busy()?);
+    let mut bytes = 0;
+    while start.elapsed() < TIME {
+        bytes += stream.write(&buffer)?;
+    }
+    let (time, cost) = (start.elapsed().as_secs_f64(), busy()? - before);
+    let sent = bytes as f64 / GIB;
+    Ok((sent / time, cost / sent))
+}
+
+/// The seconds that all processors worked since the start of the machine.
+fn busy() -> io::Result<f64> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
+    let ticks: Vec<f64> = fields.filter_map(|field| field.parse().ok()).collect();
+    // user, nice, system, idle, iowait, irq, softirq
+    let busy = [0, 1, 2, 5, 6].into_iter().filter_map(|index| ticks.get(index));
+    Ok(busy.sum::<f64>() / TICKS_PER_SECOND)
+}
