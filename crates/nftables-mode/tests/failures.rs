@@ -17,6 +17,7 @@ mod services;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kernlink_conntrack::{Flow, Tuple};
 use kernlink_engine::contract::{Calls, Client, Request};
 use kernlink_engine::report::Outcome;
 use kernlink_host::watch::{Changed, Watchable};
@@ -36,8 +37,10 @@ use crate::services::{Process, service, with_affinity};
 /// Tables in a network namespace with other programs.
 struct Tables {
     tables: SharedTables,
-    /// Transactions with elements whose comment begins with this text are not executed.
+    /// Transactions are not executed that have elements whose comment begins with this text, or make a table whose name does.
     failing: Arc<Mutex<Option<&'static str>>>,
+    /// Whether tables cannot be listed.
+    unreadable: Arc<Mutex<bool>>,
     /// The generation of the ruleset, if another program changes something at each listing of chains.
     busy: Option<u32>,
     /// The listings of elements.
@@ -51,6 +54,7 @@ impl Tables {
         Self {
             tables: node.tables.clone(),
             failing: Arc::default(),
+            unreadable: Arc::default(),
             busy: None,
             listed: Arc::default(),
             interrupted: Arc::default(),
@@ -68,6 +72,7 @@ impl Nftables for Tables {
                     .iter()
                     .any(|element| element.comment().is_some_and(|comment| comment.starts_with(name)))
             }
+            Operation::Add(Item::Table(table)) => table.key.name.starts_with(name),
             _ => false,
         };
         if fails.is_some_and(|name| transaction.iter().any(|operation| is_of(operation, name))) {
@@ -82,6 +87,9 @@ impl Nftables for Tables {
     }
 
     fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+        if *self.unreadable.lock().unwrap() {
+            return Err(Error::custom("list tables", "not now"));
+        }
         self.tables.tables(family)
     }
 
@@ -299,6 +307,57 @@ fn udp_flows_of_a_frontend_that_goes_with_a_table_are_deleted() {
     second.service(service("a", 1));
     second.endpoints("a", &[(1, false)]);
     assert_eq!(deletions_until_the_switch(&mut second), (false, true));
+}
+
+/// A client sends to Service `dns`. A flow begins, unless it has one: the source of replies to it.
+fn send_to_dns(node: &Node, reply_source: &str) {
+    let [client, frontend, reply_source] =
+        ["10.244.0.77:40000", "10.96.0.9:53", reply_source].map(|address| address.parse().unwrap());
+    let flow = Flow::new(Tuple::udp(client, frontend), Tuple::udp(reply_source, client));
+    _ = node.conntrack.lock().insert(flow);
+}
+
+fn flows(node: &Node) -> usize {
+    node.conntrack.lock().all().count()
+}
+
+#[test]
+fn udp_flows_are_deleted_after_the_tables_could_be_read_and_not_before() {
+    let mut first = Process::new();
+    add_dns(&mut first);
+    first.sync();
+    send_to_dns(&first.node, "10.244.0.3:8080");
+    let tables = Tables::of(&first.node);
+    let unreadable = Arc::clone(&tables.unreadable);
+    *unreadable.lock().unwrap() = true;
+    let mut second = process(first.node.clone(), tables);
+    add_dns(&mut second);
+    second.endpoints("dns", &[(4, false)]);
+    sync_for(&mut second, 1);
+    // The table still leads to the removed endpoint.
+    assert_eq!(flows(&second.node), 1);
+    *unreadable.lock().unwrap() = false;
+    sync_for(&mut second, 60);
+    assert_eq!(flows(&second.node), 0);
+}
+
+#[test]
+fn udp_flows_that_begin_while_no_table_can_be_made_are_deleted_when_it_is() {
+    let node = Node::new(&Calls::default());
+    let tables = Tables::of(&node);
+    let failing = Arc::clone(&tables.failing);
+    *failing.lock().unwrap() = Some(TABLE);
+    let untranslated = "10.96.0.9:53";
+    send_to_dns(&node, untranslated);
+    let mut process = process(node, tables);
+    add_dns(&mut process);
+    sync_for(&mut process, 1);
+    send_to_dns(&process.node, untranslated);
+    assert_eq!(flows(&process.node), 1);
+    *failing.lock().unwrap() = None;
+    sync_for(&mut process, 600);
+    assert_eq!(served(&process), [true, true]);
+    assert_eq!(flows(&process.node), 0);
 }
 
 #[test]
