@@ -263,6 +263,31 @@ fn a_frontend_is_read_completely_after_it_passed_from_a_service_whose_removal_fa
     assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 2);
 }
 
+#[test]
+fn a_common_element_that_the_retry_of_one_service_finds_missing_is_added_for_the_others() {
+    let (mut process, _) = serving();
+    let of_hairpin = |process: &Process| process.node.elements(Family::Ipv4, "hairpin-endpoints");
+    process.endpoints("a", &[(9, true)]);
+    process.sync();
+    let written = of_hairpin(&process);
+    assert_eq!(written.len(), 1);
+    let set = table(&process).set("hairpin-endpoints");
+    let elements = Elements::new(set, written.iter().map(Element::key_only));
+    let deletion = Operation::delete(ItemKey::Elements(elements));
+    process.node.tables.0.lock().apply(&[deletion]).unwrap();
+    // Its removal is refused: the element is missing.
+    let deleted = ObjectChange::Delete(ObjectName::new("ns", "a"));
+    process.change(Change::Services(deleted));
+    process.now += Duration::from_secs(1);
+    let synced = process.proxier.sync(process.now).unwrap();
+    assert_eq!(synced.counts().failed, 1, "{synced}");
+    // Before the removal is tried again, another Service gets the endpoint.
+    process.endpoints("b", &[(9, true)]);
+    process.proxier.sync(process.now).unwrap();
+    sync_for(&mut process, 30);
+    assert_eq!(of_hairpin(&process), written);
+}
+
 /// Whether stale UDP flows were deleted.
 fn has_deleted_flows(synced: &Synced) -> bool {
     let mut steps = synced.plan.steps().zip(synced.report.outcomes());
