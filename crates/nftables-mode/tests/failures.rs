@@ -238,6 +238,26 @@ fn a_table_is_replaced_after_a_while_although_one_service_cannot_be_written() {
 }
 
 #[test]
+fn a_table_that_an_earlier_process_did_not_complete_is_replaced_although_no_other_one_serves() {
+    for name in [TABLE, SECOND_TABLE] {
+        let node = Node::new(&Calls::default());
+        let table = TableKey::new(Family::Ipv4, name);
+        let left = [
+            Operation::add(Table::new(table.clone())),
+            Operation::add(Chain::new(table.chain("services"))),
+        ];
+        node.tables.0.lock().apply(&left).unwrap();
+        let tables = Tables::of(&node);
+        let mut process = process(node, tables);
+        let synced = process.sync();
+        assert_eq!(served(&process), [true, true], "{}", synced.plan);
+        let tables = process.node.tables.tables(Some(TableFamily::Ip)).unwrap();
+        assert_eq!(tables.len(), 1, "{tables:?}");
+        assert!(process.sync().plan.is_empty());
+    }
+}
+
+#[test]
 fn a_frontend_is_read_completely_after_it_passed_from_a_service_whose_removal_failed() {
     let (mut process, failing) = serving();
     let delete = |process: &mut Process, name: &str| {
