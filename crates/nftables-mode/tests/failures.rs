@@ -25,7 +25,7 @@ use kernlink_nftables::{
     Chain, Element, ElementIter, Elements, Error, Flowtable, Item, ItemKey, Nftables, Object, Operation,
     Rule, Set, SetKey, Table, TableFamily, TableKey,
 };
-use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
+use kernlink_nftables_mode::layout::{KUBE_PROXY_TABLE, SECOND_TABLE, TABLE};
 use kernlink_nftables_mode::{Operation as Step, Proxier, Synced};
 use kernlink_services::{
     Change, Family, FrontendKey, Kind, ObjectChange, ObjectName, Port, Protocol, Service, SourceId,
@@ -39,6 +39,8 @@ struct Tables {
     tables: SharedTables,
     /// Transactions are not executed that have elements whose comment begins with this text, or make a table whose name does.
     failing: Arc<Mutex<Option<&'static str>>>,
+    /// A table that another program deletes just before the transaction that deletes it.
+    gone: Arc<Mutex<Option<TableKey>>>,
     /// Whether tables cannot be listed.
     unreadable: Arc<Mutex<bool>>,
     /// The generation of the ruleset, if another program changes something at each listing of chains.
@@ -54,6 +56,7 @@ impl Tables {
         Self {
             tables: node.tables.clone(),
             failing: Arc::default(),
+            gone: Arc::default(),
             unreadable: Arc::default(),
             busy: None,
             listed: Arc::default(),
@@ -78,6 +81,11 @@ impl Nftables for Tables {
         if fails.is_some_and(|name| transaction.iter().any(|operation| is_of(operation, name))) {
             let source = kernlink_netlink::Error::TimedOut;
             return vec![Err(Error::Failed { source }); transaction.len()];
+        }
+        let is_deleted = |table: &mut TableKey| transaction.contains(&Operation::delete(table.clone()));
+        if let Some(table) = self.gone.lock().unwrap().take_if(is_deleted) {
+            let deletion = Operation::delete(table);
+            self.tables.0.lock().apply(&[deletion]).unwrap();
         }
         self.tables.execute_at(generation, transaction)
     }
@@ -254,6 +262,36 @@ fn a_table_that_an_earlier_process_did_not_complete_is_replaced_although_no_othe
         let tables = process.node.tables.tables(Some(TableFamily::Ip)).unwrap();
         assert_eq!(tables.len(), 1, "{tables:?}");
         assert!(process.sync().plan.is_empty());
+    }
+}
+
+#[test]
+fn a_table_that_another_program_deletes_at_the_same_time_stops_nothing() {
+    let kube_proxy = TableKey::new(Family::Ipv4, KUBE_PROXY_TABLE);
+    let [first, second] = [TABLE, SECOND_TABLE].map(|name| TableKey::new(Family::Ipv4, name));
+    // Those that exist, without base chains, and the one that another program deletes.
+    let cases = [
+        (vec![&kube_proxy], &kube_proxy),
+        (vec![&first], &first),
+        (vec![&first, &kube_proxy], &first),
+        (vec![&second], &second),
+    ];
+    for (existing, gone) in cases {
+        let node = Node::new(&Calls::default());
+        let tables = existing
+            .iter()
+            .map(|&table| Operation::add(Table::new(table.clone())));
+        let tables: Vec<Operation> = tables.collect();
+        node.tables.0.lock().apply(&tables).unwrap();
+        let tables = Tables::of(&node);
+        *tables.gone.lock().unwrap() = Some(gone.clone());
+        let gone = Arc::clone(&tables.gone);
+        let mut process = process(node, tables);
+        let synced = process.sync();
+        assert_eq!(*gone.lock().unwrap(), None, "{}", synced.plan);
+        assert_eq!(served(&process), [true, true]);
+        let tables = process.node.tables.tables(Some(TableFamily::Ip)).unwrap();
+        assert_eq!(tables.len(), 1, "{tables:?}");
     }
 }
 
