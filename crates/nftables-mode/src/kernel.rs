@@ -104,21 +104,45 @@ impl Kernel {
             Operation::Create(create) => self.create(create),
             Operation::Own(family, slot) => {
                 let table = Table::new(slot.table(*family)).with_flags(owner_flags());
-                self.apply(&[TableOperation::add(table)])
+                self.tables
+                    .apply(&[TableOperation::add(table)])
+                    .map_err(Into::into)
             }
             Operation::Switch(switch) => {
                 if let Some(clients) = switch.clients() {
                     self.copy_clients(&clients, &switch.slot.table(switch.parameters.family))?;
                 }
-                self.apply(&switch.operations())
+                self.replace_tables(switch.operations()).map_err(Into::into)
             }
-            Operation::DeleteTable(table) => self.apply(&[TableOperation::delete(table.clone())]),
+            Operation::DeleteTable(table) => {
+                let deletion = TableOperation::delete(table.clone());
+                self.replace_tables(vec![deletion]).map_err(Into::into)
+            }
             Operation::Write(_) => Err(Error::OutcomeMissing),
         }
     }
 
-    fn apply(&mut self, transaction: &[TableOperation]) -> Result<(), Error> {
-        self.tables.apply(transaction).map_err(Into::into)
+    /// Executes a transaction. If another program deleted a table meanwhile, it is repeated without the deletion of this one.
+    fn replace_tables(&mut self, mut transaction: Vec<TableOperation>) -> Result<(), TableError> {
+        loop {
+            let mut outcomes = self.tables.execute(&transaction).into_iter();
+            let before = transaction.len();
+            let mut result = Ok(());
+            transaction.retain(|operation| {
+                let outcome = outcomes.next().unwrap_or(Err(TableError::OutcomeMissing));
+                if is_gone(operation, &outcome) {
+                    return false;
+                }
+                // The first reason counts, not what follows from it.
+                if result.is_ok() || result.as_ref().is_err_and(TableError::is_not_executed) {
+                    result = outcome;
+                }
+                true
+            });
+            if transaction.is_empty() || transaction.len() == before {
+                return result;
+            }
+        }
     }
 
     /// Copies the clients with session affinity to a table that no packet reaches yet.
@@ -145,12 +169,13 @@ impl Kernel {
     /// Makes a table, with an owner if the kernel has that.
     fn create(&mut self, create: &Create) -> Result<(), Error> {
         if self.owns_tables {
-            match self.tables.apply(&create.operations(owner_flags())) {
+            match self.replace_tables(create.operations(owner_flags())) {
                 Err(error) if error.is_unsupported() || is_invalid(&error) => self.owns_tables = false,
                 outcome => return outcome.map_err(Into::into),
             }
         }
-        self.apply(&create.operations(TableFlags::empty()))
+        let operations = create.operations(TableFlags::empty());
+        self.replace_tables(operations).map_err(Into::into)
     }
 
     /// Executes writes in one transaction. What the kernel refuses is left out, and the others are executed without it.
@@ -267,6 +292,12 @@ enum Attempt {
     Failed(TableError),
     /// It is not known which were refused. None was executed.
     Unclear,
+}
+
+/// Whether an operation was to delete a table that does not exist any more.
+fn is_gone(operation: &TableOperation, outcome: &Result<(), TableError>) -> bool {
+    let is_deletion = matches!(operation, TableOperation::Delete(ItemKey::Table(_)));
+    is_deletion && outcome.as_ref().is_err_and(TableError::is_not_found)
 }
 
 /// Whether the kernel does not know a flag of a table.

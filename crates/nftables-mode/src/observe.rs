@@ -355,9 +355,6 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
         if let Key::ServiceCidrs(family) = key {
             state.family_mut(*family).are_networks_changed = true;
         }
-        if let Key::Shared(family, element) = key {
-            state.family_mut(*family).compare_shared(*element);
-        }
     }
     // A Service is repaired by itself: a listing of many elements takes too long.
     Ok(changed
@@ -533,8 +530,13 @@ fn reread_elements(
         }
         for element in shared {
             let is_present = read.shared.contains(&element);
-            is_changed |= of_family.has_shared(element) != is_present;
+            let is_other = of_family.has_shared(element) != is_present;
             of_family.observe_shared(element, is_present);
+            if is_other {
+                is_changed = true;
+                // The Service that is read may not have it any more.
+                of_family.compare_shared(element);
+            }
         }
         if is_changed {
             changed.push(key.clone());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kernlink_engine::data_path::BuilderOf;
 use kernlink_engine::plan::{Needs, Subject};
 use kernlink_host::Sysctl;
+use kernlink_nftables::TableKey;
 use kernlink_services::Family;
 
 use self::flows::plan_flows;
@@ -74,7 +75,7 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Opti
         return None;
     }
     if !of_family.is_served {
-        plan_deletions(state, family, builder);
+        plan_deletions(state, family, None, builder);
         return None;
     }
     let target = plan_table(state, family, builder);
@@ -103,8 +104,8 @@ fn plan_family(state: &State, family: Family, builder: &mut Builder<'_>) -> Opti
         push_write(builder, write, Subject::DataPath, needs);
     }
     if target.is_hooked {
-        // What is replaced with the table is gone already.
-        plan_deletions(state, family, builder);
+        let serving = target.slot.table(family);
+        plan_deletions(state, family, Some(&serving), builder);
         None
     } else {
         let switch = Switch {
@@ -202,9 +203,10 @@ fn plan_table(state: &State, family: Family, builder: &mut Builder<'_>) -> Targe
     }
 }
 
-/// The tables that are not needed any more.
-fn plan_deletions(state: &State, family: Family, builder: &mut Builder<'_>) {
-    for old in &state.family(family).old {
+/// The tables that are not needed any more. One of the name of the table that serves was replaced with it.
+fn plan_deletions(state: &State, family: Family, serving: Option<&TableKey>, builder: &mut Builder<'_>) {
+    let old = &state.family(family).old;
+    for old in old.iter().filter(|old| Some(&old.key) != serving) {
         let key = Key::OldTable(family, old.key.name.clone());
         let operation = Operation::DeleteTable(old.key.clone());
         builder.push(Phase::Switch, key, Subject::DataPath, operation, Needs::none());

@@ -17,6 +17,7 @@ mod services;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kernlink_conntrack::{Flow, Tuple};
 use kernlink_engine::contract::{Calls, Client, Request};
 use kernlink_engine::report::Outcome;
 use kernlink_host::watch::{Changed, Watchable};
@@ -24,7 +25,7 @@ use kernlink_nftables::{
     Chain, Element, ElementIter, Elements, Error, Flowtable, Item, ItemKey, Nftables, Object, Operation,
     Rule, Set, SetKey, Table, TableFamily, TableKey,
 };
-use kernlink_nftables_mode::layout::{SECOND_TABLE, TABLE};
+use kernlink_nftables_mode::layout::{KUBE_PROXY_TABLE, SECOND_TABLE, TABLE};
 use kernlink_nftables_mode::{Operation as Step, Proxier, Synced};
 use kernlink_services::{
     Change, Family, FrontendKey, Kind, ObjectChange, ObjectName, Port, Protocol, Service, SourceId,
@@ -36,8 +37,12 @@ use crate::services::{Process, service, with_affinity};
 /// Tables in a network namespace with other programs.
 struct Tables {
     tables: SharedTables,
-    /// Transactions with elements whose comment begins with this text are not executed.
+    /// Transactions are not executed that have elements whose comment begins with this text, or make a table whose name does.
     failing: Arc<Mutex<Option<&'static str>>>,
+    /// A table that another program deletes just before the transaction that deletes it.
+    gone: Arc<Mutex<Option<TableKey>>>,
+    /// Whether tables cannot be listed.
+    unreadable: Arc<Mutex<bool>>,
     /// The generation of the ruleset, if another program changes something at each listing of chains.
     busy: Option<u32>,
     /// The listings of elements.
@@ -51,6 +56,8 @@ impl Tables {
         Self {
             tables: node.tables.clone(),
             failing: Arc::default(),
+            gone: Arc::default(),
+            unreadable: Arc::default(),
             busy: None,
             listed: Arc::default(),
             interrupted: Arc::default(),
@@ -68,11 +75,17 @@ impl Nftables for Tables {
                     .iter()
                     .any(|element| element.comment().is_some_and(|comment| comment.starts_with(name)))
             }
+            Operation::Add(Item::Table(table)) => table.key.name.starts_with(name),
             _ => false,
         };
         if fails.is_some_and(|name| transaction.iter().any(|operation| is_of(operation, name))) {
             let source = kernlink_netlink::Error::TimedOut;
             return vec![Err(Error::Failed { source }); transaction.len()];
+        }
+        let is_deleted = |table: &mut TableKey| transaction.contains(&Operation::delete(table.clone()));
+        if let Some(table) = self.gone.lock().unwrap().take_if(is_deleted) {
+            let deletion = Operation::delete(table);
+            self.tables.0.lock().apply(&[deletion]).unwrap();
         }
         self.tables.execute_at(generation, transaction)
     }
@@ -82,6 +95,9 @@ impl Nftables for Tables {
     }
 
     fn tables(&mut self, family: Option<TableFamily>) -> Result<Vec<Table>, Error> {
+        if *self.unreadable.lock().unwrap() {
+            return Err(Error::custom("list tables", "not now"));
+        }
         self.tables.tables(family)
     }
 
@@ -230,6 +246,56 @@ fn a_table_is_replaced_after_a_while_although_one_service_cannot_be_written() {
 }
 
 #[test]
+fn a_table_that_an_earlier_process_did_not_complete_is_replaced_although_no_other_one_serves() {
+    for name in [TABLE, SECOND_TABLE] {
+        let node = Node::new(&Calls::default());
+        let table = TableKey::new(Family::Ipv4, name);
+        let left = [
+            Operation::add(Table::new(table.clone())),
+            Operation::add(Chain::new(table.chain("services"))),
+        ];
+        node.tables.0.lock().apply(&left).unwrap();
+        let tables = Tables::of(&node);
+        let mut process = process(node, tables);
+        let synced = process.sync();
+        assert_eq!(served(&process), [true, true], "{}", synced.plan);
+        let tables = process.node.tables.tables(Some(TableFamily::Ip)).unwrap();
+        assert_eq!(tables.len(), 1, "{tables:?}");
+        assert!(process.sync().plan.is_empty());
+    }
+}
+
+#[test]
+fn a_table_that_another_program_deletes_at_the_same_time_stops_nothing() {
+    let kube_proxy = TableKey::new(Family::Ipv4, KUBE_PROXY_TABLE);
+    let [first, second] = [TABLE, SECOND_TABLE].map(|name| TableKey::new(Family::Ipv4, name));
+    // Those that exist, without base chains, and the one that another program deletes.
+    let cases = [
+        (vec![&kube_proxy], &kube_proxy),
+        (vec![&first], &first),
+        (vec![&first, &kube_proxy], &first),
+        (vec![&second], &second),
+    ];
+    for (existing, gone) in cases {
+        let node = Node::new(&Calls::default());
+        let tables = existing
+            .iter()
+            .map(|&table| Operation::add(Table::new(table.clone())));
+        let tables: Vec<Operation> = tables.collect();
+        node.tables.0.lock().apply(&tables).unwrap();
+        let tables = Tables::of(&node);
+        *tables.gone.lock().unwrap() = Some(gone.clone());
+        let gone = Arc::clone(&tables.gone);
+        let mut process = process(node, tables);
+        let synced = process.sync();
+        assert_eq!(*gone.lock().unwrap(), None, "{}", synced.plan);
+        assert_eq!(served(&process), [true, true]);
+        let tables = process.node.tables.tables(Some(TableFamily::Ip)).unwrap();
+        assert_eq!(tables.len(), 1, "{tables:?}");
+    }
+}
+
+#[test]
 fn a_frontend_is_read_completely_after_it_passed_from_a_service_whose_removal_failed() {
     let (mut process, failing) = serving();
     let delete = |process: &mut Process, name: &str| {
@@ -253,6 +319,31 @@ fn a_frontend_is_read_completely_after_it_passed_from_a_service_whose_removal_fa
     assert_eq!(process.node.elements(Family::Ipv4, "affinity-pools"), []);
     assert_eq!(process.node.elements(Family::Ipv4, "affinity-members"), []);
     assert_eq!(process.node.elements(Family::Ipv4, "frontends").len(), 2);
+}
+
+#[test]
+fn a_common_element_that_the_retry_of_one_service_finds_missing_is_added_for_the_others() {
+    let (mut process, _) = serving();
+    let of_hairpin = |process: &Process| process.node.elements(Family::Ipv4, "hairpin-endpoints");
+    process.endpoints("a", &[(9, true)]);
+    process.sync();
+    let written = of_hairpin(&process);
+    assert_eq!(written.len(), 1);
+    let set = table(&process).set("hairpin-endpoints");
+    let elements = Elements::new(set, written.iter().map(Element::key_only));
+    let deletion = Operation::delete(ItemKey::Elements(elements));
+    process.node.tables.0.lock().apply(&[deletion]).unwrap();
+    // Its removal is refused: the element is missing.
+    let deleted = ObjectChange::Delete(ObjectName::new("ns", "a"));
+    process.change(Change::Services(deleted));
+    process.now += Duration::from_secs(1);
+    let synced = process.proxier.sync(process.now).unwrap();
+    assert_eq!(synced.counts().failed, 1, "{synced}");
+    // Before the removal is tried again, another Service gets the endpoint.
+    process.endpoints("b", &[(9, true)]);
+    process.proxier.sync(process.now).unwrap();
+    sync_for(&mut process, 30);
+    assert_eq!(of_hairpin(&process), written);
 }
 
 /// Whether stale UDP flows were deleted.
@@ -299,6 +390,57 @@ fn udp_flows_of_a_frontend_that_goes_with_a_table_are_deleted() {
     second.service(service("a", 1));
     second.endpoints("a", &[(1, false)]);
     assert_eq!(deletions_until_the_switch(&mut second), (false, true));
+}
+
+/// A client sends to Service `dns`. A flow begins, unless it has one: the source of replies to it.
+fn send_to_dns(node: &Node, reply_source: &str) {
+    let [client, frontend, reply_source] =
+        ["10.244.0.77:40000", "10.96.0.9:53", reply_source].map(|address| address.parse().unwrap());
+    let flow = Flow::new(Tuple::udp(client, frontend), Tuple::udp(reply_source, client));
+    _ = node.conntrack.lock().insert(flow);
+}
+
+fn flows(node: &Node) -> usize {
+    node.conntrack.lock().all().count()
+}
+
+#[test]
+fn udp_flows_are_deleted_after_the_tables_could_be_read_and_not_before() {
+    let mut first = Process::new();
+    add_dns(&mut first);
+    first.sync();
+    send_to_dns(&first.node, "10.244.0.3:8080");
+    let tables = Tables::of(&first.node);
+    let unreadable = Arc::clone(&tables.unreadable);
+    *unreadable.lock().unwrap() = true;
+    let mut second = process(first.node.clone(), tables);
+    add_dns(&mut second);
+    second.endpoints("dns", &[(4, false)]);
+    sync_for(&mut second, 1);
+    // The table still leads to the removed endpoint.
+    assert_eq!(flows(&second.node), 1);
+    *unreadable.lock().unwrap() = false;
+    sync_for(&mut second, 60);
+    assert_eq!(flows(&second.node), 0);
+}
+
+#[test]
+fn udp_flows_that_begin_while_no_table_can_be_made_are_deleted_when_it_is() {
+    let node = Node::new(&Calls::default());
+    let tables = Tables::of(&node);
+    let failing = Arc::clone(&tables.failing);
+    *failing.lock().unwrap() = Some(TABLE);
+    let untranslated = "10.96.0.9:53";
+    send_to_dns(&node, untranslated);
+    let mut process = process(node, tables);
+    add_dns(&mut process);
+    sync_for(&mut process, 1);
+    send_to_dns(&process.node, untranslated);
+    assert_eq!(flows(&process.node), 1);
+    *failing.lock().unwrap() = None;
+    sync_for(&mut process, 600);
+    assert_eq!(served(&process), [true, true]);
+    assert_eq!(flows(&process.node), 0);
 }
 
 #[test]

@@ -19,7 +19,8 @@ pub(super) fn plan_flows(
     switch: Option<&Need>,
     builder: &mut BuilderOf<'_, State>,
 ) {
-    if state.flows.tracked.reading() == Reading::Unsupported {
+    // While the tables are not read, no Service is written: deleted flows would begin again to the endpoints of an earlier process.
+    if state.flows.tracked.reading() == Reading::Unsupported || !state.family(family).is_read {
         return;
     }
     let mut stale = match switch {

@@ -530,6 +530,13 @@ impl FamilyState {
         (!write.is_empty()).then_some(write)
     }
 
+    /// Whether the last write of a Service did not fail, and it needs no other one. One that was skipped is still needed.
+    pub(crate) fn is_written(&self, name: &ObjectName, ports: &[Option<Arc<PortSpec>>]) -> bool {
+        let slot = self.table.as_ref().map(|table| table.slot).unwrap_or_default();
+        let key = Key::Service(self.family, name.clone());
+        !self.failed.contains_key(&key) && self.write(name, ports, slot).is_none()
+    }
+
     fn write_port(&self, spec: &Arc<PortSpec>, changes: &mut Vec<FrontendChange>) {
         let entries = spec
             .frontends

@@ -6,7 +6,6 @@ use kernlink_services::ObjectName;
 use super::State;
 use super::family::{CurrentTable, FamilyState};
 use crate::error::Error;
-use crate::key::Key;
 use crate::operation::Operation;
 
 impl State {
@@ -58,11 +57,7 @@ impl State {
             }
             Operation::Flows(pass) => {
                 let family = &self.families[pass.family.index()];
-                let is_written = |name: &ObjectName| {
-                    !family
-                        .failed
-                        .contains_key(&Key::Service(pass.family, name.clone()))
-                };
+                let is_written = |name: &ObjectName| family.is_written(name, &self.ports);
                 self.flows.record(pass, is_written);
             }
         }

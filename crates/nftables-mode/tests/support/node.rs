@@ -136,7 +136,7 @@ impl Nftables for SharedTables {
 pub(crate) struct Node {
     pub(crate) tables: SharedTables,
     links: Shared<kernlink_dummylink::Fake>,
-    conntrack: Shared<kernlink_conntrack::Fake>,
+    pub(crate) conntrack: Shared<kernlink_conntrack::Fake>,
     sysctls: Shared<FakeSysctls>,
 }
 
