@@ -13,9 +13,11 @@ use crate::cluster::{NodeEvent, NodeEvents};
 
 /// The number of events at once, as in client-go.
 const BURST: u32 = 25;
+/// The number of events at once up to which a failure that comes and goes is written again: the others are for new ones.
+const BURST_OF_REPEATED: u32 = 12;
 /// The time after which there may be another one, as in client-go.
 const INTERVAL: Duration = Duration::from_secs(300);
-/// The same event is written again after this time.
+/// The same event is written again after this time, or when the opposite one was written: a failure after it was solved.
 const REPEAT: Duration = Duration::from_secs(3600);
 
 /// The operations of Services may fail on all nodes, for a reason that any user who may write a Service causes: of their events one is written in
@@ -116,13 +118,21 @@ const OTHERS: &str =
 /// Limits the number of events: the API server stores each of them.
 #[derive(Debug, Default)]
 struct Limit {
-    /// When each event was written. It has no more entries than events that may be written within [`REPEAT`].
-    written: BTreeMap<(String, String), Instant>,
+    /// The events that were written. It has no more entries than events that may be written within [`REPEAT`].
+    written: BTreeMap<(String, String), Written>,
     used: u32,
     /// The time up to which what was used has become available again.
     since: Option<Instant>,
     /// When an event about the operations of Services was last written.
     services: Option<Instant>,
+}
+
+/// An event that was written.
+#[derive(Debug)]
+struct Written {
+    time: Instant,
+    /// Whether the opposite event was written after it.
+    has_ended: bool,
 }
 
 impl Limit {
@@ -139,11 +149,13 @@ impl Limit {
 
     fn permits(&mut self, reason: &str, note: &str, now: Instant) -> bool {
         self.written
-            .retain(|_, time| now.saturating_duration_since(*time) < REPEAT);
+            .retain(|_, written| now.saturating_duration_since(written.time) < REPEAT);
         let key = (reason.to_owned(), note.to_owned());
-        if self.written.contains_key(&key) {
-            return false;
-        }
+        let burst = match self.written.get(&key) {
+            None => BURST,
+            Some(written) if written.has_ended => BURST_OF_REPEATED,
+            Some(_) => return false,
+        };
         let since = self.since.get_or_insert(now);
         while self.used > 0 && now.saturating_duration_since(*since) >= INTERVAL {
             *since += INTERVAL;
@@ -152,13 +164,28 @@ impl Limit {
         if self.used == 0 {
             *since = now;
         }
-        if self.used == BURST {
+        if self.used >= burst {
             return false;
         }
         self.used += 1;
-        self.written.insert(key, now);
+        for (other, written) in &mut self.written {
+            written.has_ended |= is_opposite(&key, other);
+        }
+        let written = Written {
+            time: now,
+            has_ended: false,
+        };
+        self.written.insert(key, written);
         true
     }
+}
+
+/// Whether one of two events says that the other one is solved: its text ends with that of the other one.
+fn is_opposite(first: &(String, String), second: &(String, String)) -> bool {
+    let is_solved_by = |failure: &(String, String), solved: &(String, String)| {
+        failure.0 != SOLVED && solved.0 == SOLVED && solved.1.ends_with(&failure.1)
+    };
+    is_solved_by(first, second) || is_solved_by(second, first)
 }
 
 #[cfg(test)]
@@ -212,6 +239,42 @@ mod tests {
         assert!(limit.permits("B", "x", start));
         assert!(limit.permits("A", "x", start + REPEAT));
         assert_eq!(limit.written.len(), 1);
+    }
+
+    #[test]
+    fn a_failure_after_it_was_solved_is_written_again_and_so_is_that_it_is_solved() {
+        let (events, mut written) = NodeEvents::for_test();
+        let reporter = Reporter::new(Some(events));
+        let failure = Event::host("WatchFailed", "no events");
+        let other = Event::host("WatchFailed", "no changes");
+        let solved = Event::host(SOLVED, "solved: no events");
+        for event in [
+            &failure, &other, &failure, &solved, &solved, &other, &failure, &solved,
+        ] {
+            reporter.events(std::slice::from_ref(event));
+        }
+        let reasons = std::iter::from_fn(|| written.try_recv().ok()).map(|event| (event.reason, event.note));
+        let reasons: Vec<_> = reasons.collect();
+        let expected = [&failure, &other, &solved, &failure, &solved].map(|event| {
+            let Reason::DataPath { code, text } = &event.reason else {
+                panic!("{event}");
+            };
+            ((*code).to_owned(), text.clone())
+        });
+        assert_eq!(reasons, expected);
+    }
+
+    #[test]
+    fn a_failure_that_comes_and_goes_leaves_events_for_others() {
+        let (mut limit, start) = (Limit::default(), Instant::now());
+        let mut number = 0;
+        for _ in 0..100 {
+            number += u32::from(limit.permits("WatchFailed", "no events", start));
+            number += u32::from(limit.permits(SOLVED, "solved: no events", start));
+        }
+        assert_eq!(number, BURST_OF_REPEATED);
+        assert!(limit.permits("MissingModule", "ip_vs", start));
+        assert_eq!(limit.written.len(), 3);
     }
 
     #[test]

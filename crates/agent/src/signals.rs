@@ -1,5 +1,6 @@
 //! The signals that the process receives.
 
+use std::fs;
 use std::io;
 use std::process;
 use std::sync::Once;
@@ -68,6 +69,23 @@ pub(crate) fn register_levels(runtime: &Runtime) -> io::Result<[(bool, Signal); 
     ])
 }
 
+/// Receives SIGHUP from now on, which no longer ends the process. `None`: it is ignored, as in a program that `nohup` started.
+pub(crate) fn register_hangup(runtime: &Runtime) -> io::Result<Option<Signal>> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if ignores_hangup(&status) {
+        return Ok(None);
+    }
+    let _context = runtime.enter();
+    signal(SignalKind::hangup()).map(Some)
+}
+
+/// Whether the process with this `/proc/PID/status` ignores SIGHUP (number 1).
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|ignored| u64::from_str_radix(ignored.trim(), 16).ok());
+    ignored.is_some_and(|ignored| ignored & 1 != 0)
+}
+
 /// Receives SIGTERM and SIGINT from now on, each with its name. They no longer end the process.
 pub(crate) fn register(runtime: &Runtime) -> io::Result<[(&'static str, Signal); 2]> {
     let _context = runtime.enter();
@@ -75,4 +93,18 @@ pub(crate) fn register(runtime: &Runtime) -> io::Result<[(&'static str, Signal);
         ("SIGTERM", signal(SignalKind::terminate())?),
         ("SIGINT", signal(SignalKind::interrupt())?),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_is_ignored_is_known() {
+        assert!(ignores_hangup("SigBlk:\t0\nSigIgn:\t0000000000001001\n"));
+        assert!(!ignores_hangup(
+            "SigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"
+        ));
+        assert!(!ignores_hangup(""));
+    }
 }

@@ -153,6 +153,37 @@ fn the_agent_accepts_the_arguments_and_the_configuration_of_each_mode() {
 
 #[test]
 #[ignore = "needs helm: cargo xtask verify helm"]
+fn an_address_without_a_port_has_the_default_one() {
+    let helm = Helm::new();
+    let create = "configuration.create=true,configuration.apiServer=https://192.0.2.1:6443";
+    for (address, host) in [
+        ("0.0.0.0", None),
+        ("192.0.2.7", Some("192.0.2.7")),
+        ("::", None),
+        ("fd00::1", Some("fd00::1")),
+    ] {
+        for field in ["healthz.bindAddress", "configuration.fields.healthzBindAddress"] {
+            let objects = helm.render(&format!(
+                "{create},{field}={address},{EVERYTHING},metrics.bindAddress={address}"
+            ));
+            let pod = &of_kind(&objects, "DaemonSet")["spec"]["template"]["spec"];
+            for probe in ["livenessProbe", "readinessProbe"] {
+                let get = &pod["containers"][0][probe]["httpGet"];
+                assert_eq!(get["port"], 10256, "{field}={address}");
+                assert_eq!(
+                    get.get("host"),
+                    host.map(|host| json!(host)).as_ref(),
+                    "{field}={address}"
+                );
+            }
+            let monitor = of_kind(&objects, "PodMonitor").to_string();
+            assert!(monitor.contains(":10249"), "{address}: {monitor}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs helm: cargo xtask verify helm"]
 fn the_rules_and_the_job_of_prometheus_are_those_of_dist() {
     let objects = Helm::new().render(&format!("{EVERYTHING},metrics.bindAddress=0.0.0.0:9999"));
     let rules = of_kind(&objects, "PrometheusRule");
@@ -212,7 +243,7 @@ fn invalid_values_are_refused_with_a_message() {
         ("maxUnavailable=0%", "at '/maxUnavailable'"),
         ("maxUnavailable=101%", "at '/maxUnavailable'"),
         ("metrics.bindAddress=everywhere", "at '/metrics/bindAddress'"),
-        ("metrics.bindAddress=0.0.0.0", "at '/metrics/bindAddress'"),
+        ("metrics.bindAddress=0.0.0.0:", "at '/metrics/bindAddress'"),
         ("healthz.bindAddress=::1:10256", "at '/healthz/bindAddress'"),
         ("extraArgs[0]=proxy-mode", "at '/extraArgs/0'"),
         ("image.digest=sha256:12", "at '/image/digest'"),
@@ -241,6 +272,10 @@ fn invalid_values_are_refused_with_a_message() {
         (
             "podMonitor.enabled=true,metrics.bindAddress=127.0.0.1:1",
             "does not reach a metrics server at `127.0.0.1:1`",
+        ),
+        (
+            "podMonitor.enabled=true,metrics.bindAddress=::1",
+            "does not reach a metrics server at `[::1]:10249`",
         ),
         (
             "podMonitor.enabled=true,metrics.bindAddress=none",

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use kernlink_kernel_tests::programs;
+use regex::Regex;
 use serde_json::Value;
 
 use crate::dist::{path, read, yaml};
@@ -88,4 +90,39 @@ fn the_schema_has_each_value_and_no_other() {
     let open = ["nodeSelector.", "resources.", "dashboard.labels."];
     documented.retain(|name| !open.iter().any(|prefix| name.starts_with(prefix)));
     assert_eq!(documented, allowed);
+}
+
+#[test]
+fn the_schema_permits_the_addresses_of_servers_that_the_agent_accepts() {
+    let schema = fs::read_to_string(path(CHART).join("values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let pattern = &schema["definitions"]["address"]["pattern"];
+    let pattern = Regex::new(pattern.as_str().unwrap()).unwrap();
+    for address in [
+        "",
+        "none",
+        "0.0.0.0",
+        "0.0.0.0:10256",
+        "0.0.0.0:",
+        "0.0.0.0:0",
+        "::",
+        "::1",
+        "fd00:1:2:3:4:5:6:7",
+        "::ffff:192.0.2.7",
+        "[::]:10249",
+        "[fd00::1]:80",
+        "::1:10256",
+        "[::1]",
+        ":10256",
+        "10256",
+        "localhost",
+        "localhost:80",
+        "everywhere",
+    ] {
+        let mut agent = programs::agent();
+        agent.args(["--watch", "/m", "--node-name", "n", "--print-config"]);
+        let output = agent.arg(format!("--healthz-bind-address={address}")).output();
+        let is_accepted = output.unwrap().status.success();
+        assert_eq!(pattern.is_match(address), is_accepted, "{address:?}");
+    }
 }

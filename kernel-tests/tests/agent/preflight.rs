@@ -10,7 +10,8 @@ use kernlink_kernel_tests::{programs, requires, tools, wait};
 use serde_json::Value;
 
 use crate::iptables_mode::choose;
-use crate::support::{Agent, Manifests, run, service, text};
+use crate::privileges::limited_command;
+use crate::support::{Agent, Manifests, command, run, service, text};
 
 /// A sysctl of the network namespace.
 const TIMEOUT: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
@@ -161,6 +162,70 @@ fn rules_of_the_other_variant_of_iptables_make_a_node_not_ready() {
         assert!(text.contains("make legacy the variant of the tools"), "{text}");
         // nftables mode starts no tool.
         assert_eq!(json(&manifests, 0, NFTABLES)["readiness"], "ready");
+    });
+}
+
+#[test]
+fn the_capability_for_low_ports_is_needed_where_one_is_used() {
+    requires!(Feature::Iptables);
+    const NODE_PORT: &str = "\
+apiVersion: v1
+kind: Service
+metadata: {name: low}
+spec: {type: NodePort, clusterIP: 10.96.0.2, ports: [{port: 80, nodePort: 82}]}
+---
+";
+    const HEALTH_CHECK: &str = "\
+apiVersion: v1
+kind: Service
+metadata: {name: low}
+spec: {type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 83, clusterIP: 10.96.0.2, ports: [{port: 80, nodePort: 30082}]}
+status: {loadBalancer: {ingress: [{ip: 203.0.113.2}]}}
+---
+";
+    const NAME: &str = "CAP_NET_BIND_SERVICE";
+    let userspace = &["--proxy-mode", "userspace"][..];
+    let server = &["--healthz-bind-address", "127.0.0.1:81"][..];
+    let manifests = Manifests::new();
+    // Its node has an address, which accepts node ports.
+    let network = Network::new(1);
+    network.node.run(|| {
+        choose("iptables-nft");
+        for (mode, services, arguments, port) in [
+            (NFTABLES, "", &[][..], None),
+            (NFTABLES, "", server, Some(81)),
+            // Rules lead to it.
+            (NFTABLES, NODE_PORT, &[], None),
+            (NFTABLES, HEALTH_CHECK, &[], Some(83)),
+            (IPTABLES, HEALTH_CHECK, &[], Some(83)),
+            (userspace, "", &[], None),
+            (userspace, NODE_PORT, &[], Some(82)),
+        ] {
+            let all = service("a", "10.96.0.1", &[0]) + services;
+            manifests.replace("a.yaml", &all);
+            let arguments = [&["preflight"], mode, arguments, &["--output", "json"]].concat();
+            let examine = |capabilities: &[&str]| -> (Option<i32>, Value) {
+                let output = limited_command(&command(&manifests.0, &arguments), capabilities).output();
+                let output = output.unwrap();
+                let document = serde_json::from_slice(&output.stdout);
+                let document = document.unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+                (output.status.code(), document)
+            };
+            let (status, without) = examine(&["net_admin", "net_raw"]);
+            let (result, text) = check(&without, "privileges");
+            if let Some(port) = port {
+                let lacking = format!("lacks {NAME}, which port {port} needs;");
+                assert!(text.contains(&lacking), "{arguments:?}: {text}");
+                assert_eq!((status, result), (Some(20), "failure"), "{without:#}");
+                let (status, with) = examine(&["net_admin", "net_raw", "net_bind_service"]);
+                let (result, text) = check(&with, "privileges");
+                assert!(text.contains(NAME), "{text}");
+                assert_eq!((status, result), (Some(0), "ok"), "{with:#}");
+            } else {
+                assert_eq!((status, result), (Some(0), "ok"), "{without:#}");
+                assert!(!text.contains(NAME), "{text}");
+            }
+        }
     });
 }
 

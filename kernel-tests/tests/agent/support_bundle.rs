@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::mem;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use flate2::read::GzDecoder;
 use kernlink_kernel_tests::kernel::Feature;
@@ -131,6 +134,10 @@ fn assert_without(files: &Files, secrets: &[&str]) {
         }
     }
 }
+
+/// What an agent answers whose sync takes longer than an answer may.
+const SYNCING: &str =
+    "a sync is in progress, and has taken longer than an answer may; ask again when it has ended";
 
 const TOKEN: &str = "planted-token-wyfv81";
 const KEY: &str = "planted+key/MIIEowIBAAKCAQEA7bq";
@@ -303,7 +310,7 @@ fn an_archive_that_a_signal_ends_does_not_stay() {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect()
     };
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         for before in [None, Some("before")] {
             // It takes the questions, and answers none.
             let socket = manifests.0.join(format!("socket-{signal}-{}", before.is_some()));
@@ -338,6 +345,54 @@ fn an_archive_that_a_signal_ends_does_not_stay() {
             let _was_there = fs::remove_file(&archive);
         }
     }
+}
+
+#[test]
+fn an_agent_in_a_sync_is_asked_again() {
+    let folder = Manifests::new();
+    let socket = folder.0.join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (sender, requests) = mpsc::channel();
+    thread::spawn(move || {
+        let mut was_syncing = false;
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+            let request = lines.next().unwrap_or_default();
+            // The rest of its head.
+            lines.find(String::is_empty);
+            let (status, body) = match request.contains("/v1/services") {
+                true if !mem::replace(&mut was_syncing, true) => {
+                    (503, json!({"version": 1, "error": SYNCING}))
+                }
+                true => (200, json!({"services": "after the sync"})),
+                false => (404, json!({"version": 1, "error": "not found"})),
+            };
+            let body = body.to_string();
+            let length = body.len();
+            write!(
+                &stream,
+                "HTTP/1.1 {status} Status\r\nContent-Length: {length}\r\n\r\n{body}"
+            )
+            .unwrap();
+            let _ = sender.send(request);
+        }
+    });
+    let archive = folder.0.join("archive");
+    let output = run(
+        &archive,
+        &["--without-preflight", "--socket", socket.to_str().unwrap()],
+    );
+    assert!(output.status.success(), "{}", text(&output));
+    let found = read(&archive);
+    assert!(file(&found, "services.json").contains("after the sync"));
+    let of_services = requests
+        .try_iter()
+        .filter(|request| request.contains("/v1/services"));
+    assert_eq!(of_services.count(), 2);
+    assert_eq!(
+        state(&found, "status.json"),
+        ("missing".to_owned(), json!("not found"))
+    );
 }
 
 #[test]

@@ -111,18 +111,10 @@ impl Reflector {
                     self.backoff.next()
                 }
             };
-            let delay = match requested {
-                Some(time) => delay.max(self.at_request(time)),
-                None => delay,
-            };
+            let limits = self.connection.limits();
+            let delay = limits.retry_delay(delay, requested, self.backoff.fraction());
             self.sleep(delay).await;
         }
-    }
-
-    /// The delay that the server asked for, with a random part, so that the nodes of a cluster do not return together.
-    fn at_request(&self, time: Duration) -> Duration {
-        let time = time.min(self.connection.limits().retry_after);
-        time.mul_f64(1.0 + self.backoff.fraction() / 4.0)
     }
 
     /// Reads the list, or follows a watch until it ends.

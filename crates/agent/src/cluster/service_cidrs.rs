@@ -238,8 +238,8 @@ impl ServiceCidrs {
             403 | 404 => REFUSED.mul_f64(1.0 + self.backoff.fraction()),
             _ => self.backoff.next(),
         };
-        let requested = status.retry_after.unwrap_or_default();
-        delay.max(requested.min(self.connection.limits().retry_after))
+        let limits = self.connection.limits();
+        limits.retry_delay(delay, status.retry_after, self.backoff.fraction())
     }
 
     fn report(&mut self, problem: String) {
@@ -419,6 +419,28 @@ mod tests {
                 request.to_lowercase().contains("accept: application/json\r\n"),
                 "{request}"
             );
+        }
+    }
+
+    #[test]
+    fn a_random_part_is_added_to_the_time_that_the_server_names() {
+        let access = Access {
+            kubeconfig: None,
+            master: None,
+        };
+        let limits = Limits::default();
+        let connection = Connection::new(access, Traffic::new().unwrap(), limits);
+        let mut objects = ServiceCidrs::new(Arc::new(connection), Arc::new(|_| {}));
+        for (named, shortest) in [(60, 60), (100_000, limits.retry_after.as_secs())] {
+            let shortest = Duration::from_secs(shortest);
+            let status = Status {
+                retry_after: Some(Duration::from_secs(named)),
+                ..read_status(429, b"")
+            };
+            let delays: Vec<Duration> = (0..10).map(|_| objects.refused(&status)).collect();
+            let is_permitted = |delay: &Duration| *delay >= shortest && *delay <= shortest.mul_f64(1.25);
+            assert!(delays.iter().all(is_permitted), "{delays:?}");
+            assert!(delays.iter().any(|delay| *delay != shortest), "{delays:?}");
         }
     }
 

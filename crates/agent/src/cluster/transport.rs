@@ -66,6 +66,18 @@ impl Limits {
         };
         shortest.mul_f64(1.0 + fraction)
     }
+
+    /// The delay before a request is repeated: this one, or the one that the server asked for if that is longer. The fraction, from 0 to 1, is
+    /// random, so that the nodes of a cluster do not return together.
+    pub(super) fn retry_delay(
+        &self,
+        delay: Duration,
+        requested: Option<Duration>,
+        fraction: f64,
+    ) -> Duration {
+        let requested = requested.unwrap_or_default().min(self.retry_after);
+        delay.max(requested.mul_f64(1.0 + fraction / 4.0))
+    }
 }
 
 impl Default for Limits {

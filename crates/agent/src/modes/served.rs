@@ -75,6 +75,11 @@ pub trait Served:
         None
     }
 
+    /// The port that an operation binds. Default: the mode binds none.
+    fn bound_port(_operation: &Self::Operation) -> Option<u16> {
+        None
+    }
+
     /// The desired state as text. `None`: it depends on the process.
     fn desired_state(&self, _desired: &Desired<'_>) -> Option<Listings> {
         None
@@ -375,6 +380,15 @@ impl Served for UserspaceMode {
     #[cfg(test)]
     fn fake_kernel() -> userspace::Kernel {
         userspace::Kernel::fake()
+    }
+
+    fn bound_port(operation: &userspace::Operation) -> Option<u16> {
+        match operation {
+            userspace::Operation::Listen { key, .. } | userspace::Operation::Claim(key) => {
+                Some(key.address.port())
+            }
+            _ => None,
+        }
     }
 
     /// The threads of the proxy start; it has no listening ports yet.

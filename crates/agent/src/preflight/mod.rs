@@ -95,11 +95,7 @@ impl Task for Examine<'_> {
             network_namespace: network_namespace(),
             ..Document::default()
         };
-        document.checks = vec![
-            node::privileges(M::MODE, status.as_deref()),
-            node::agent(),
-            node::kube_proxy(),
-        ];
+        document.checks = vec![node::agent(), node::kube_proxy()];
         let (modules, of_modules) = node::modules(M::MODULES, &kernel_modules);
         document.modules = modules;
         document.checks.push(of_modules);
@@ -116,6 +112,9 @@ impl Task for Examine<'_> {
         }
         let serving = serving(settings, &mut document);
         let examined = examine::<M>(settings, of_mode, &mut document);
+        let ports = bound_ports(settings, examined.as_ref());
+        let privileges = node::privileges(M::MODE, &node::privileged(ports), status.as_deref());
+        document.checks.insert(0, privileges);
         document.checks.extend(
             missing_tools
                 .into_iter()
@@ -125,6 +124,15 @@ impl Task for Examine<'_> {
         document.readiness = readiness(&document.checks);
         document
     }
+}
+
+/// The ports that the agent would bind, as far as they are known.
+fn bound_ports(settings: &Settings, examined: Option<&Examined>) -> BTreeSet<u16> {
+    let servers = [settings.healthz, settings.metrics].into_iter().flatten();
+    let of_services = examined
+        .into_iter()
+        .flat_map(|examined| examined.ports.iter().copied());
+    servers.map(|address| address.port()).chain(of_services).collect()
 }
 
 /// The worst result decides.
@@ -174,6 +182,8 @@ fn serving(settings: &Settings, document: &mut Document) -> BTreeSet<Mode> {
 struct Examined {
     /// The families that have frontends.
     families: BTreeSet<Family>,
+    /// The ports that the mode binds, and the health-check node ports.
+    ports: BTreeSet<u16>,
 }
 
 /// Reads the sources and the kernel, and makes a plan, as the agent does at its start. `None` if it is not known which Services there are.
@@ -219,6 +229,12 @@ fn examine<M: Served>(
         .frontends()
         .map(|frontend| Family::of(frontend.key.address))
         .collect();
+    let checks = [Family::Ipv4, Family::Ipv6].map(|family| services.health_checks(family));
+    let checks = checks.iter().flatten().map(|check| check.port.get());
+    let bound = plan
+        .steps()
+        .filter_map(|(_, step)| M::bound_port(&step.operation));
+    let ports = checks.chain(bound).collect();
     let (of_host, of_objects): (Vec<&Event>, Vec<&Event>) = proxier
         .pending_events()
         .chain(&events)
@@ -265,7 +281,7 @@ fn examine<M: Served>(
             then: sysctl.value.to_string(),
         })
         .collect();
-    is_known.then_some(Examined { families })
+    is_known.then_some(Examined { families, ports })
 }
 
 fn cut(text: &str) -> String {
@@ -375,6 +391,7 @@ mod tests {
     fn a_family_without_tools_matters_if_a_service_has_it() {
         let with = |families: &[Family]| Examined {
             families: families.iter().copied().collect(),
+            ports: BTreeSet::new(),
         };
         let of = |examined: Option<&Examined>| missing_tool(Family::Ipv6, "not found", examined).result;
         assert_eq!(of(Some(&with(&[Family::Ipv4]))), Outcome::Note);

@@ -1,6 +1,6 @@
 //! What the node has: capabilities, processes, modules and tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -39,8 +39,22 @@ fn capabilities(mode: Mode) -> &'static [(u32, &'static str)] {
     }
 }
 
-/// Whether this process has the capabilities that the agent needs. `status`: `/proc/self/status`.
-pub(super) fn privileges(mode: Mode, status: Option<&str>) -> Check {
+/// The capability to bind ports below [`UNPRIVILEGED`].
+const BIND_SERVICE: (u32, &str) = (10, "CAP_NET_BIND_SERVICE");
+/// The first port that every process may bind, if the kernel has no sysctl for it.
+const UNPRIVILEGED: u16 = 1_024;
+
+/// Those of the ports that need a capability.
+pub(super) fn privileged(ports: BTreeSet<u16>) -> BTreeSet<u16> {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first = first.ok().and_then(|first| first.trim().parse().ok());
+    let first = first.unwrap_or(UNPRIVILEGED);
+    ports.into_iter().filter(|port| *port < first).collect()
+}
+
+/// Whether this process has the capabilities that the agent needs. `ports`: those that it binds and that need one. `status`:
+/// `/proc/self/status`.
+pub(super) fn privileges(mode: Mode, ports: &BTreeSet<u16>, status: Option<&str>) -> Check {
     const NAME: &str = "privileges";
     let effective = status
         .and_then(|status| status.lines().find_map(|line| line.strip_prefix("CapEff:")))
@@ -52,15 +66,26 @@ pub(super) fn privileges(mode: Mode, status: Option<&str>) -> Check {
             "the capabilities of this process cannot be read in /proc/self/status",
         );
     };
-    let needed = capabilities(mode);
+    let mut needed = capabilities(mode)
+        .iter()
+        .map(|(bit, name)| (*bit, (*name).to_owned()))
+        .collect::<Vec<_>>();
+    if let Some(port) = ports.first() {
+        let more = match ports.len() - 1 {
+            0 => "needs".to_owned(),
+            more => format!("and {more} more need"),
+        };
+        let (bit, name) = BIND_SERVICE;
+        needed.push((bit, format!("{name}, which port {port} {more}")));
+    }
     let has = |bit: u32| effective & (1 << bit) != 0;
     let missing: Vec<&str> = needed
         .iter()
         .filter(|(bit, _)| !has(*bit))
-        .map(|(_, name)| *name)
+        .map(|(_, name)| name.as_str())
         .collect();
     if missing.is_empty() {
-        let names: Vec<&str> = needed.iter().map(|(_, name)| *name).collect();
+        let names: Vec<&str> = needed.iter().map(|(_, name)| name.as_str()).collect();
         check(NAME, Outcome::Ok, names.join(", "))
     } else {
         let text = format!(
@@ -367,7 +392,7 @@ mod tests {
 
     #[test]
     fn missing_capabilities_are_named() {
-        let of = |mode, text: &str| privileges(mode, Some(text));
+        let of = |mode, text: &str| privileges(mode, &BTreeSet::new(), Some(text));
         assert_eq!(
             of(Mode::Nftables, "CapEff:\t0000000000001000\n").result,
             Outcome::Ok
@@ -378,8 +403,28 @@ mod tests {
         let none = of(Mode::Ipvs, "CapEff:\t0\n");
         assert!(none.text.contains("CAP_NET_ADMIN, CAP_NET_RAW"), "{}", none.text);
         for unreadable in [None, Some(""), Some("CapEff:\tx\n")] {
-            assert_eq!(privileges(Mode::Ipvs, unreadable).result, Outcome::Unknown);
+            assert_eq!(
+                privileges(Mode::Ipvs, &BTreeSet::new(), unreadable).result,
+                Outcome::Unknown
+            );
         }
+    }
+
+    #[test]
+    fn the_capability_for_low_ports_is_needed_if_there_are_some() {
+        let of = |ports: &[u16], effective: &str| {
+            let ports = ports.iter().copied().collect();
+            privileges(Mode::Nftables, &ports, Some(effective))
+        };
+        let without = "CapEff:\t0000000000001000\n";
+        assert_eq!(of(&[], without).result, Outcome::Ok);
+        let missing = of(&[443, 80, 81], without);
+        assert_eq!(missing.result, Outcome::Failure);
+        let expected = "lacks CAP_NET_BIND_SERVICE, which port 80 and 2 more need;";
+        assert!(missing.text.contains(expected), "{}", missing.text);
+        let with = of(&[80], "CapEff:\t0000000000001400\n");
+        assert_eq!(with.result, Outcome::Ok, "{}", with.text);
+        assert!(privileged(BTreeSet::from([u16::MAX])).is_empty());
     }
 
     #[test]

@@ -41,14 +41,28 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
-{{/* The address of the metrics server. Empty if only the existing ConfigMap may have it. */}}
+{{/* ADDRESS:PORT of the metrics server. Empty if only the existing ConfigMap may have it. */}}
 {{- define "kernlink.metricsAddress" -}}
-{{- .Values.metrics.bindAddress | default .Values.configuration.fields.metricsBindAddress | default "" -}}
+{{- $address := .Values.metrics.bindAddress | default .Values.configuration.fields.metricsBindAddress | default "" -}}
+{{- include "kernlink.withPort" (list $address "10249") -}}
 {{- end }}
 
-{{/* The address of the health server. Empty if only the existing ConfigMap may have it. */}}
+{{/* ADDRESS:PORT of the health server. Empty if only the existing ConfigMap may have it. */}}
 {{- define "kernlink.healthzAddress" -}}
-{{- .Values.healthz.bindAddress | default .Values.configuration.fields.healthzBindAddress | default "" -}}
+{{- $address := .Values.healthz.bindAddress | default .Values.configuration.fields.healthzBindAddress | default "" -}}
+{{- include "kernlink.withPort" (list $address "10256") -}}
+{{- end }}
+
+{{/* ADDRESS:PORT of an address, which may have a port, and the default port. */}}
+{{- define "kernlink.withPort" -}}
+{{- $address := first . -}}
+{{- if regexMatch "^[0-9.]+$" $address -}}
+{{- printf "%s:%s" $address (last .) -}}
+{{- else if regexMatch "^[0-9A-Fa-f]*:.*:" $address -}}
+{{- printf "[%s]:%s" $address (last .) -}}
+{{- else -}}
+{{- $address -}}
+{{- end -}}
 {{- end }}
 
 {{/* The port of ADDRESS:PORT. */}}

@@ -39,8 +39,14 @@ use crate::exit::Exit;
 use crate::flags::Flags;
 use crate::modes::{Config, Mode};
 use crate::query::documents::Support;
+use crate::query::worker::NotRead;
 use crate::settings::Settings;
 use crate::{preflight, print, version};
+
+/// The number of attempts to get an answer for which a sync must have ended. Each takes up to 0.7 seconds.
+const ATTEMPTS: u32 = 30;
+/// The time between these attempts.
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// What is collected, and where it is written.
 #[derive(Debug, Args)]
@@ -135,8 +141,10 @@ impl Arguments {
         archive
             .text("version.txt", Ok(versions))
             .map_err(Stopped::failure)?;
-        for (file, path) in [("status.json", "/v1/status"), ("services.json", "/v1/services")] {
-            let answer = ask(path).and_then(|body| parsed::<Value>(&body));
+        let status = ask("/v1/status");
+        let services = unless_in_sync(|| ask("/v1/services"), || thread::sleep(PAUSE));
+        for (file, answer) in [("status.json", status), ("services.json", services)] {
+            let answer = answer.and_then(|body| parsed::<Value>(&body));
             archive.json(file, answer).map_err(Stopped::failure)?;
         }
         let of_agent = |field: &dyn Fn(&Support) -> Value| match &support {
@@ -207,6 +215,19 @@ fn parsed<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     client::parse(body).map_err(|Failed(why)| why)
 }
 
+/// Asks, and asks again after a pause while the agent cannot answer because a sync is in progress, up to a number of times.
+fn unless_in_sync(ask: impl Fn() -> Result<Vec<u8>, String>, pause: impl Fn()) -> Result<Vec<u8>, String> {
+    let mut answer = ask();
+    for _ in 1..ATTEMPTS {
+        if !matches!(&answer, Err(why) if why == NotRead::Syncing.text()) {
+            break;
+        }
+        pause();
+        answer = ask();
+    }
+    answer
+}
+
 /// The flags of the running agent. `None`: they are of another version.
 fn flags_of(support: &Support) -> Option<Flags> {
     Flags::parse(arguments(&support.flags)).ok()
@@ -247,7 +268,36 @@ fn preflight_report(settings: Settings, timeout: Duration) -> Result<Value, Stri
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// How often is asked, and the last answer, if a question has this problem at first.
+    fn asked(problem: &str, syncs: u32) -> (u32, Result<Vec<u8>, String>) {
+        let (attempts, pauses) = (Cell::new(0), Cell::new(0));
+        let ask = || {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() <= syncs {
+                Err(problem.to_owned())
+            } else {
+                Ok(b"{}".to_vec())
+            }
+        };
+        let answer = unless_in_sync(ask, || pauses.set(pauses.get() + 1));
+        assert_eq!(pauses.get() + 1, attempts.get());
+        (attempts.get(), answer)
+    }
+
+    #[test]
+    fn an_agent_in_a_sync_is_asked_again() {
+        let syncing = NotRead::Syncing.text();
+        assert_eq!(asked(syncing, 0), (1, Ok(b"{}".to_vec())));
+        assert_eq!(asked(syncing, 2), (3, Ok(b"{}".to_vec())));
+        assert_eq!(asked(syncing, 1_000), (ATTEMPTS, Err(syncing.to_owned())));
+        for other in [NotRead::NotStarted.text(), "no agent listens"] {
+            assert_eq!(asked(other, 1), (1, Err(other.to_owned())));
+        }
+    }
 
     #[test]
     fn the_flags_of_an_agent_are_its_command_line() {

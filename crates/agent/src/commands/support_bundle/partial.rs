@@ -1,4 +1,4 @@
-//! The file while it is not complete. It has a name of its own, which SIGTERM and SIGINT remove too.
+//! The file while it is not complete. It has a name of its own, which SIGTERM, SIGINT and SIGHUP remove too.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -10,6 +10,7 @@ use std::thread;
 
 use tempfile::{PathPersistError, TempPath};
 use tokio::runtime::Builder;
+use tokio::signal::unix::Signal;
 
 use crate::exit::Exit;
 use crate::{print, signals};
@@ -29,19 +30,22 @@ enum State {
 }
 
 impl Partial {
-    /// From now on SIGTERM and SIGINT remove the file and end the process: with status 0 if it was complete, else with 1.
+    /// From now on SIGTERM, SIGINT and, if it was not ignored, SIGHUP remove the file and end the process: with status 0 if it was complete, else
+    /// with 1.
     ///
     /// # Errors
     /// If the system cannot register signals, or start a thread.
     pub(super) fn remove_at_signals(&self) -> io::Result<()> {
         let runtime = Builder::new_current_thread().enable_io().build()?;
         let [(_, mut terminate), (_, mut interrupt)] = signals::register(&runtime)?;
+        let mut hang_up = signals::register_hangup(&runtime)?;
         let partial = self.clone();
         let wait = move || {
             let name = runtime.block_on(async {
                 tokio::select! {
                     _ = terminate.recv() => "SIGTERM",
                     _ = interrupt.recv() => "SIGINT",
+                    () = receive(hang_up.as_mut()) => "SIGHUP",
                 }
             });
             // Kept until the end of the process: the file is not completed after it was removed.
@@ -109,5 +113,13 @@ impl Partial {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No state is invalid after a panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns when the signal was received; never without one.
+async fn receive(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
     }
 }
