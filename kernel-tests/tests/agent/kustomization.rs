@@ -25,6 +25,41 @@ fn the_kustomization_names_every_manifest() {
 }
 
 #[test]
+fn the_documented_commands_find_the_pods_and_the_socket() {
+    let manifest = read("kubernetes/daemonset.yaml");
+    let agent = &manifest["spec"]["template"]["spec"]["containers"][0];
+    let place = format!(
+        "-n {} -c {} ",
+        manifest["metadata"]["namespace"].as_str().unwrap(),
+        agent["name"].as_str().unwrap()
+    );
+    let label = &manifest["spec"]["template"]["metadata"]["labels"]["app"];
+    let label = format!("-l app={} ", label.as_str().unwrap());
+    let page = fs::read_to_string(path("../docs/operations.md")).unwrap();
+    let commands: Vec<&str> = page
+        .lines()
+        .filter(|line| line.contains("kubectl exec -n"))
+        .collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    assert!(
+        commands.iter().all(|command| command.contains(&place)),
+        "{commands:?}"
+    );
+    let lists = page.lines().filter(|line| line.contains("kubectl get pods"));
+    assert!(lists.clone().count() == 2 && lists.clone().all(|line| line.contains(&label)));
+    // Where the agent listens, and where the command finds it, without a shell.
+    let mounts = array(&agent["volumeMounts"]);
+    assert!(mounts.iter().any(|mount| mount["mountPath"] == "/run/kernlink"));
+    assert!(
+        manifest["spec"]["template"]["spec"]["hostNetwork"]
+            .as_bool()
+            .unwrap()
+    );
+    let image = fs::read_to_string(path("Containerfile")).unwrap();
+    assert!(image.contains(r#"ENTRYPOINT ["/usr/local/bin/kernlink-agent"]"#));
+}
+
+#[test]
 fn the_components_fit_the_daemonset_and_the_agent_accepts_their_arguments() {
     let files = Manifests::new();
     let config = "{\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha1\", \"kind\": \"KubeProxyConfiguration\", \"mode\": \"iptables\"}";

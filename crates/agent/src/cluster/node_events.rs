@@ -112,7 +112,7 @@ impl Writer {
                 continue;
             }
             if has_answer {
-                let due = Instant::now() + delays.next();
+                let due = Instant::now() + self.delay(&failure, &mut delays);
                 waiting.push_back(Waiting {
                     event,
                     body,
@@ -130,6 +130,16 @@ impl Writer {
                 tokio::time::sleep(backoff.next()).await;
             }
         }
+    }
+
+    /// The delay before an event is written again that the server did not accept.
+    fn delay(&self, failure: &Failure, delays: &mut Backoff) -> Duration {
+        let requested = match failure {
+            Failure::Status(status) => status.retry_after,
+            _ => None,
+        };
+        let limits = self.connection.limits();
+        limits.retry_delay(delays.next(), requested, delays.fraction())
     }
 
     /// The first event that is due, old or new. `None` if there will be none.
@@ -210,6 +220,8 @@ fn first_bytes(text: &str, length: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use kernlink_kubernetes::watch::{Status, read_status};
+
     use super::super::tests::{PATIENCE, Reply, server};
     use super::super::transport::Limits;
     use super::super::{Access, Traffic};
@@ -247,6 +259,24 @@ mod tests {
         assert_eq!(written.count(), 2);
         // It is tried again.
         assert!(next().contains("Refused"));
+    }
+
+    #[test]
+    fn a_refused_event_is_not_repeated_before_the_time_that_the_server_names() {
+        let access = Access {
+            kubeconfig: None,
+            master: None,
+        };
+        let connection = Connection::new(access, Traffic::new().unwrap(), Limits::default());
+        let (_events, writer) = Writer::new("node-a".into(), Arc::new(connection));
+        let named = Duration::from_secs(60);
+        let busy = Failure::Status(Status {
+            retry_after: Some(named),
+            ..read_status(429, b"")
+        });
+        assert!(writer.delay(&busy, &mut Backoff::default()) >= named);
+        let failed = Failure::Status(read_status(500, b""));
+        assert!(writer.delay(&failed, &mut Backoff::default()) < named);
     }
 
     #[test]
