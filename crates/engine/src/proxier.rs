@@ -528,16 +528,29 @@ impl<M: DataPath> Proxier<M> {
             }
         }
         self.stopwatch.end(Stage::Compile);
-        // Before another operation is planned for such a key, its object is read again.
-        if !is_listing {
-            let state = &self.state;
-            let (unknown, dependents) = self.retries.take_unknown(|key| state.is_dirty(key));
-            for key in unknown.iter().chain(&dependents) {
-                self.state.set_dirty(key);
-            }
-            self.reread(&unknown)?;
-            self.stopwatch.end(Stage::Read);
+        self.read_uncertain(is_listing)
+    }
+
+    /// Reads the objects again for which another operation may be planned although the outcome of the last one is not known. After a listing, these
+    /// and those whose retries fell due are read if the listing did not read them.
+    fn read_uncertain(&mut self, is_listing: bool) -> Result<(), SyncErrorOf<M>> {
+        let state = &self.state;
+        let is_read = |key: &M::Key| is_listing && state.is_read_by_listing(key);
+        let (mut uncertain, dependents) = self
+            .retries
+            .take_unknown(|key| state.is_dirty(key) && !is_read(key));
+        if is_listing {
+            let due = self.retries.due().filter(|key| !is_read(key));
+            uncertain = due.cloned().collect();
         }
+        for key in uncertain.iter().chain(&dependents) {
+            self.state.set_dirty(key);
+        }
+        if is_listing && uncertain.is_empty() {
+            return Ok(());
+        }
+        self.reread(&uncertain)?;
+        self.stopwatch.end(Stage::Read);
         Ok(())
     }
 
@@ -712,3 +725,6 @@ fn is_same_kind(event: &Event, other: &Event) -> bool {
         (a, b) => a == b,
     }
 }
+
+#[cfg(test)]
+mod tests;

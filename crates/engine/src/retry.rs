@@ -219,6 +219,12 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         (due, dependents)
     }
 
+    /// The keys that fell due, until their operations are done or fail again.
+    pub(crate) fn due(&self) -> impl Iterator<Item = &K> {
+        let due = self.records.iter().filter(|(_, record)| record.is_due);
+        due.map(|(key, _)| key)
+    }
+
     /// Makes the keys due for which `is_dirty` is true and whose operations may have been executed all the same: another operation on them
     /// must not be planned before their objects are read again. Returns them, and the keys that depend on them.
     pub(crate) fn take_unknown(&mut self, is_dirty: impl Fn(&K) -> bool) -> (Vec<K>, Vec<K>) {
