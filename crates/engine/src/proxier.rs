@@ -585,6 +585,10 @@ impl<M: DataPath> Proxier<M> {
         let rechecked = self.state.recheck(&mut self.kernel.0, &keys);
         // Where one object was changed, others may be, of which there was no notice. An error leaves observed values unknown.
         let has_changed = rechecked.as_ref().is_ok_and(|changed| !changed.is_empty());
+        if rechecked.is_err() {
+            // The next listing does not read all of them.
+            self.recheck.extend(keys);
+        }
         self.needs_listing |= rechecked.is_err() || (has_changed && !is_delayed);
         self.needs_later_listing |= has_changed && is_delayed;
         self.is_comparable &= rechecked.is_ok();

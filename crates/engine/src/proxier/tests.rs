@@ -74,3 +74,19 @@ fn an_operation_with_an_unknown_outcome_is_not_forgotten_if_its_object_cannot_be
         assert!(!proxier.needs_listing);
     }
 }
+
+#[test]
+fn a_recheck_that_failed_is_repeated_if_a_listing_does_not_read_the_object() {
+    let now = Instant::now();
+    let mut proxier = proxier();
+    proxier.sync(now).unwrap();
+    proxier.recheck(["a", "b"]);
+    proxier.state.is_unreadable = true;
+    for _ in 0..2 {
+        assert!(proxier.sync(now).is_err());
+    }
+    proxier.state.is_unreadable = false;
+    proxier.sync(now).unwrap();
+    proxier.sync(now).unwrap();
+    assert_eq!(proxier.state.read, ["a"]);
+}
