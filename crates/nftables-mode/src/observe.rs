@@ -29,6 +29,7 @@ const MOST_READ: usize = 150_000;
 pub(crate) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     for family in &mut state.families {
         family.needs_listing = false;
+        family.are_elements_read = false;
     }
     let events = observe_sysctls(state, kernel);
     state.events.replace(&events);
@@ -113,6 +114,7 @@ pub(crate) fn observe_family(state: &mut State, tables: &mut dyn Nftables, famil
             of_family.has_found = true;
             let mut last_pool = 0;
             let is_read = read.elements.is_some();
+            of_family.are_elements_read = is_read;
             if std::mem::take(&mut of_family.are_elements_doubtful) && !is_read {
                 of_family.is_table_doubtful = true;
             }
