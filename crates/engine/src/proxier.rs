@@ -575,7 +575,7 @@ impl<M: DataPath> Proxier<M> {
         let is_delayed = self.reverted.no_listing_before(now).is_some();
         let recheck = std::mem::take(&mut self.recheck).into_iter();
         let (delayed, due): (BTreeSet<M::Key>, BTreeSet<M::Key>) =
-            recheck.partition(|key| self.is_delayed(key, now));
+            recheck.partition(|key| self.notice(key, now));
         self.recheck = delayed;
         let keys: Vec<M::Key> = due.into_iter().collect();
         if keys.is_empty() {
@@ -596,11 +596,11 @@ impl<M: DataPath> Proxier<M> {
         Ok(())
     }
 
-    /// Whether the repair of an object is delayed, or of the one that it is repaired with.
-    fn is_delayed(&self, key: &M::Key, now: Instant) -> bool {
-        self.reverted.is_delayed(key, now) || {
+    /// Records a notice that an object may have changed. Returns whether its repair is delayed, or of the one that it is repaired with.
+    fn notice(&mut self, key: &M::Key, now: Instant) -> bool {
+        self.reverted.notice(key, now) || {
             let repaired = self.state.repaired_with(key);
-            repaired.is_some_and(|repaired| self.reverted.is_delayed(&repaired, now))
+            repaired.is_some_and(|repaired| self.reverted.notice(&repaired, now))
         }
     }
 

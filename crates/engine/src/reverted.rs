@@ -19,7 +19,7 @@ const DELAYS: Backoff = Backoff {
 };
 
 /// An object that was not found changed for so long, and for twice its last delay, stayed intact: what changes it only every few minutes does not
-/// fight about it. Longer than the usual interval of listings, in which an object that is changed back at once is found.
+/// fight about it. If there is a notice of the change, it does not matter how long the last delay was. Longer than the usual interval of listings, in which an object that is changed back at once is found.
 const INTACT_FOR: Duration = Duration::from_secs(60);
 
 /// An object that stayed as it was written for so long is forgotten. Longer than the longest delay, after which it is read.
@@ -38,9 +38,11 @@ pub(crate) struct Reverted<K> {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     count: u32,
-    /// So many times the object was found changed soon after a repair, and its next repair was delayed.
+    /// The number of delays in a row, each twice as long as the one before. 0: the next repair is not delayed.
     delays: u32,
     last: Instant,
+    /// When there was the first notice of a change since the object was read.
+    noticed: Option<Instant>,
 }
 
 impl Run {
@@ -48,14 +50,26 @@ impl Run {
     fn add(&mut self, now: Instant) {
         let since = now.saturating_duration_since(self.last);
         let last_delay = self.delay().unwrap_or_default();
-        if since >= INTACT_FOR.max(last_delay.saturating_mul(2)) {
+        if since >= INTACT_FOR.max(last_delay.saturating_mul(2)) || self.was_intact() {
             self.delays = 0;
         }
+        self.noticed = None;
         self.count = self.count.saturating_add(1);
         if self.count >= TOLERATED {
             self.delays = self.delays.saturating_add(1);
         }
         self.last = now;
+    }
+
+    /// Whether it stayed intact until there was a notice.
+    fn was_intact(&self) -> bool {
+        let intact = self.noticed.map(|at| at.saturating_duration_since(self.last));
+        intact.is_some_and(|intact| intact >= INTACT_FOR)
+    }
+
+    /// Whether it is not read although there may be a notice.
+    fn is_delayed(&self, now: Instant) -> bool {
+        self.delayed_until(now).is_some() && !self.was_intact()
     }
 
     /// The delay of the next repair.
@@ -89,6 +103,7 @@ impl<K: Display + Ord> Reverted<K> {
                 count: 0,
                 delays: 0,
                 last: now,
+                noticed: None,
             };
             let run = self.runs.entry(key).or_insert(first);
             // A pass counts once for an object, however many of its parts differ.
@@ -97,6 +112,9 @@ impl<K: Display + Ord> Reverted<K> {
             }
             has_reached |= run.count >= TOLERATED;
         }
+        // What was read and found intact.
+        let read = self.runs.values_mut().filter(|run| !run.is_delayed(now));
+        read.for_each(|run| run.noticed = None);
         (has_reached && !was_reported).then(|| self.event())
     }
 
@@ -106,10 +124,13 @@ impl<K: Display + Ord> Reverted<K> {
         delayed.max()
     }
 
-    /// Whether the repair of an object is delayed: it was changed back again and again.
-    pub(crate) fn is_delayed(&self, key: &K, now: Instant) -> bool {
-        let run = self.runs.get(key);
-        run.is_some_and(|run| run.delayed_until(now).is_some())
+    /// Records a notice that an object may have changed. Returns whether its repair is delayed: it was changed back again and again, and soon
+    /// after the last repair. Otherwise it is read in this pass.
+    pub(crate) fn notice(&mut self, key: &K, now: Instant) -> bool {
+        self.runs.get_mut(key).is_some_and(|run| {
+            run.noticed.get_or_insert(now);
+            run.is_delayed(now)
+        })
     }
 
     fn event(&self) -> Event {
@@ -195,7 +216,7 @@ mod tests {
                 let delay = (round >= 3).then(|| now + seconds(1));
                 assert_eq!(reverted.no_listing_before(now), delay, "{period} s, {round}");
                 now += seconds(period);
-                assert!(!reverted.is_delayed(&"rules", now), "{period} s, {round}");
+                assert!(!reverted.notice(&"rules", now), "{period} s, {round}");
             }
             assert_eq!(events, 1, "{period} s");
         }
@@ -234,6 +255,34 @@ mod tests {
     }
 
     #[test]
+    fn a_notice_that_comes_long_after_a_repair_ends_a_long_delay() {
+        let start = Instant::now();
+        let mut reverted = Reverted::new();
+        let mut now = start;
+        for _ in 0..20 {
+            now = reverted.no_listing_before(now).unwrap_or(now + seconds(1));
+            reverted.found(["rules"], now);
+        }
+        let delay = |reverted: &Reverted<&str>, now| reverted.no_listing_before(now).map(|time| time - now);
+        assert_eq!(delay(&reverted, now), Some(seconds(300)));
+        // Soon after the repair.
+        assert!(reverted.notice(&"rules", now + seconds(59)));
+        assert!(
+            reverted.notice(&"rules", now + seconds(299)),
+            "the first notice counts"
+        );
+        now += seconds(300);
+        reverted.found(["rules"], now);
+        assert_eq!(delay(&reverted, now), Some(seconds(300)));
+        // Long after it.
+        now += seconds(60);
+        assert!(!reverted.notice(&"rules", now));
+        reverted.found(["rules"], now);
+        assert_eq!(delay(&reverted, now), Some(seconds(1)));
+        assert!(reverted.notice(&"rules", now));
+    }
+
+    #[test]
     fn an_object_that_stayed_intact_is_not_delayed_because_another_one_is() {
         let start = Instant::now();
         let mut reverted = Reverted::new();
@@ -255,9 +304,10 @@ mod tests {
         for (at, key) in found {
             reverted.found([key], start + seconds(at));
         }
+        assert!(reverted.notice(&"fought", start + seconds(371)));
         let now = start + seconds(481);
-        assert!(!reverted.is_delayed(&"seldom", now));
-        assert!(reverted.is_delayed(&"fought", now));
+        assert!(!reverted.notice(&"seldom", now));
+        assert!(reverted.notice(&"fought", now));
         assert_eq!(reverted.no_listing_before(now), Some(start + seconds(498)));
     }
 
