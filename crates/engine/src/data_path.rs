@@ -174,7 +174,8 @@ pub trait DataPath: Debug + Send + Sized + 'static {
     }
 
     /// Whether the last [`observe`](Self::observe) read this object, so that a recheck of it that was requested before is done. If not, it is
-    /// rechecked after the listing. Default: yes.
+    /// rechecked after the listing. Also asked after [`observe_families`](Self::observe_families), about objects whose operations failed: those that
+    /// neither read are read by [`observe_keys`](Self::observe_keys) before their operations are retried. Default: yes.
     fn is_read_by_listing(&self, _key: &Self::Key) -> bool {
         true
     }

@@ -528,16 +528,29 @@ impl<M: DataPath> Proxier<M> {
             }
         }
         self.stopwatch.end(Stage::Compile);
-        // Before another operation is planned for such a key, its object is read again.
-        if !is_listing {
-            let state = &self.state;
-            let (unknown, dependents) = self.retries.take_unknown(|key| state.is_dirty(key));
-            for key in unknown.iter().chain(&dependents) {
-                self.state.set_dirty(key);
-            }
-            self.reread(&unknown)?;
-            self.stopwatch.end(Stage::Read);
+        self.read_uncertain(is_listing)
+    }
+
+    /// Reads the objects again for which another operation may be planned although the outcome of the last one is not known. After a listing, these
+    /// and those whose retries fell due are read if the listing did not read them.
+    fn read_uncertain(&mut self, is_listing: bool) -> Result<(), SyncErrorOf<M>> {
+        let state = &self.state;
+        let is_read = |key: &M::Key| is_listing && state.is_read_by_listing(key);
+        let (mut uncertain, dependents) = self
+            .retries
+            .take_unknown(|key| state.is_dirty(key) && !is_read(key));
+        if is_listing {
+            let due = self.retries.due().filter(|key| !is_read(key));
+            uncertain = due.cloned().collect();
         }
+        for key in uncertain.iter().chain(&dependents) {
+            self.state.set_dirty(key);
+        }
+        if is_listing && uncertain.is_empty() {
+            return Ok(());
+        }
+        self.reread(&uncertain)?;
+        self.stopwatch.end(Stage::Read);
         Ok(())
     }
 
@@ -562,7 +575,7 @@ impl<M: DataPath> Proxier<M> {
         let is_delayed = self.reverted.no_listing_before(now).is_some();
         let recheck = std::mem::take(&mut self.recheck).into_iter();
         let (delayed, due): (BTreeSet<M::Key>, BTreeSet<M::Key>) =
-            recheck.partition(|key| self.is_delayed(key, now));
+            recheck.partition(|key| self.notice(key, now));
         self.recheck = delayed;
         let keys: Vec<M::Key> = due.into_iter().collect();
         if keys.is_empty() {
@@ -572,6 +585,10 @@ impl<M: DataPath> Proxier<M> {
         let rechecked = self.state.recheck(&mut self.kernel.0, &keys);
         // Where one object was changed, others may be, of which there was no notice. An error leaves observed values unknown.
         let has_changed = rechecked.as_ref().is_ok_and(|changed| !changed.is_empty());
+        if rechecked.is_err() {
+            // The next listing does not read all of them.
+            self.recheck.extend(keys);
+        }
         self.needs_listing |= rechecked.is_err() || (has_changed && !is_delayed);
         self.needs_later_listing |= has_changed && is_delayed;
         self.is_comparable &= rechecked.is_ok();
@@ -579,11 +596,11 @@ impl<M: DataPath> Proxier<M> {
         Ok(())
     }
 
-    /// Whether the repair of an object is delayed, or of the one that it is repaired with.
-    fn is_delayed(&self, key: &M::Key, now: Instant) -> bool {
-        self.reverted.is_delayed(key, now) || {
+    /// Records a notice that an object may have changed. Returns whether its repair is delayed, or of the one that it is repaired with.
+    fn notice(&mut self, key: &M::Key, now: Instant) -> bool {
+        self.reverted.notice(key, now) || {
             let repaired = self.state.repaired_with(key);
-            repaired.is_some_and(|repaired| self.reverted.is_delayed(&repaired, now))
+            repaired.is_some_and(|repaired| self.reverted.notice(&repaired, now))
         }
     }
 
@@ -712,3 +729,6 @@ fn is_same_kind(event: &Event, other: &Event) -> bool {
         (a, b) => a == b,
     }
 }
+
+#[cfg(test)]
+mod tests;

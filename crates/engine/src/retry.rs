@@ -102,7 +102,8 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             .is_some_and(|record| !record.is_due && record.operation == *operation)
     }
 
-    /// Records that an operation on a key failed.
+    /// Records that an operation on a key failed. Its object stays one that is to be read again if it was not since an earlier operation on it, which
+    /// may have been executed.
     pub(crate) fn fail(
         &mut self,
         key: &K,
@@ -115,6 +116,9 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         if let Some(before) = &before {
             self.queue.remove(&(before.due, key.clone()));
         }
+        let is_unread = before
+            .as_ref()
+            .is_some_and(|before| before.is_unknown && !before.is_due);
         // A different operation starts with the first delay.
         let (same, other) = match before {
             Some(before) if before.operation == operation => (Some(before), None),
@@ -135,7 +139,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             since: same.as_ref().map_or(now, |before| before.since),
             due,
             is_due: false,
-            is_unknown,
+            is_unknown: is_unknown || is_unread,
             failures,
             service: service.cloned(),
             operation,
@@ -213,6 +217,12 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             due.push(key);
         }
         (due, dependents)
+    }
+
+    /// The keys that fell due, until their operations are done or fail again.
+    pub(crate) fn due(&self) -> impl Iterator<Item = &K> {
+        let due = self.records.iter().filter(|(_, record)| record.is_due);
+        due.map(|(key, _)| key)
     }
 
     /// Makes the keys due for which `is_dirty` is true and whose operations may have been executed all the same: another operation on them
@@ -526,6 +536,20 @@ mod tests {
         retries.take_unknown(|key| *key == 1);
         retries.retain(|key| *key == 3);
         assert_eq!(keys(&retries), [3].into());
+    }
+
+    #[test]
+    fn an_object_that_may_have_changed_is_read_again_although_the_next_operation_on_it_is_refused() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        // Two steps of one plan.
+        retries.fail(&1, 'a', None, true, now);
+        retries.fail(&1, 'b', None, false, now);
+        retries.retain(|_| false);
+        assert_eq!(retries.take_unknown(|_| true), (vec![1], vec![]));
+        // It was read.
+        retries.fail(&1, 'b', None, false, now);
+        assert_eq!(retries.take_unknown(|_| true), (vec![], vec![]));
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub(crate) struct Scripted {
     /// The objects that were read by themselves, and those that were made dirty.
     pub(crate) read: Vec<&'static str>,
     pub(crate) set_dirty: Vec<&'static str>,
+    /// The objects that no listing reads.
+    pub(crate) unlisted: Vec<&'static str>,
+    /// Whether single objects cannot be read.
+    pub(crate) is_unreadable: bool,
     /// The objects that are not dirty; all others are.
     pub(crate) clean: Vec<&'static str>,
 }
@@ -68,8 +72,15 @@ impl DataPath for Scripted {
     }
 
     fn observe_keys(&mut self, _kernel: &mut Script, keys: &[&'static str]) -> Result<(), Refused> {
+        if self.is_unreadable {
+            return Err(Refused::Refused);
+        }
         self.read.extend(keys);
         Ok(())
+    }
+
+    fn is_read_by_listing(&self, key: &&'static str) -> bool {
+        !self.unlisted.contains(key)
     }
 
     fn interface_addresses(&mut self, _kernel: &mut Script) -> Result<Vec<InterfaceAddress>, Refused> {

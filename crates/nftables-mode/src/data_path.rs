@@ -109,9 +109,18 @@ impl DataPath for State {
         observe::recheck(self, kernel, keys)
     }
 
-    /// A listing does not read the elements of a table that has too many, or whose sets others change all the time.
+    /// A listing does not read the elements of a table that no other program can change, that has too many, or whose sets others change all the
+    /// time.
     fn is_read_by_listing(&self, key: &Key) -> bool {
-        !matches!(key, Key::Element(..) | Key::Elements(..))
+        match key {
+            Key::Service(family, _)
+            | Key::Shared(family, _)
+            | Key::ServiceCidrs(family)
+            | Key::Element(family, _)
+            | Key::Elements(family, _) => self.family(*family).are_elements_read,
+            Key::Frontend(key) => self.family(key.family()).are_elements_read,
+            _ => true,
+        }
     }
 
     fn reverted(&self, key: &Key) -> Option<Key> {

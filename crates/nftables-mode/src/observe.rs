@@ -29,6 +29,7 @@ const MOST_READ: usize = 150_000;
 pub(crate) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     for family in &mut state.families {
         family.needs_listing = false;
+        family.are_elements_read = false;
     }
     let events = observe_sysctls(state, kernel);
     state.events.replace(&events);
@@ -113,6 +114,7 @@ pub(crate) fn observe_family(state: &mut State, tables: &mut dyn Nftables, famil
             of_family.has_found = true;
             let mut last_pool = 0;
             let is_read = read.elements.is_some();
+            of_family.are_elements_read = is_read;
             if std::mem::take(&mut of_family.are_elements_doubtful) && !is_read {
                 of_family.is_table_doubtful = true;
             }
@@ -455,7 +457,7 @@ fn reread_elements(
     };
     let mut changed = Vec::new();
     let uncertain = state.family(family).uncertain();
-    for (key, others) in keys {
+    'keys: for (key, others) in keys {
         if matches!(key, Key::ServiceCidrs(_)) {
             match kernel.tables.list_elements(&SetName::ServiceCidrs.key(&table)) {
                 Ok(elements) => {
@@ -468,13 +470,7 @@ fn reread_elements(
                     state.family_mut(family).needs_listing = true;
                     return Ok(vec![Key::Table(family)]);
                 }
-                // Others change the ruleset all the time.
-                Err(TableError::Interrupted { .. }) => {
-                    let of_family = state.family_mut(family);
-                    of_family.are_elements_doubtful = true;
-                    of_family.needs_listing = true;
-                }
-                Err(error) => return Err(error.into()),
+                Err(_) => state.family_mut(family).doubt_elements(),
             }
             continue;
         }
@@ -519,7 +515,10 @@ fn reread_elements(
                     state.family_mut(family).needs_listing = true;
                     return Ok(vec![Key::Table(family)]);
                 }
-                Err(error) => return Err(error.into()),
+                Err(_) => {
+                    state.family_mut(family).doubt_elements();
+                    continue 'keys;
+                }
             }
         }
         let of_family = state.family_mut(family);

@@ -26,7 +26,7 @@ use kernlink_nftables::{
     Rule, Set, SetKey, Table, TableFamily, TableKey,
 };
 use kernlink_nftables_mode::layout::{KUBE_PROXY_TABLE, SECOND_TABLE, TABLE};
-use kernlink_nftables_mode::{Operation as Step, Proxier, Synced};
+use kernlink_nftables_mode::{Kernel, Operation as Step, Proxier, Synced};
 use kernlink_services::{
     Change, Family, FrontendKey, Kind, ObjectChange, ObjectName, Port, Protocol, Service, SourceId,
 };
@@ -43,6 +43,8 @@ struct Tables {
     gone: Arc<Mutex<Option<TableKey>>>,
     /// Whether tables cannot be listed.
     unreadable: Arc<Mutex<bool>>,
+    /// Whether the replies of transactions are lost, which are executed.
+    lost: Arc<Mutex<bool>>,
     /// The generation of the ruleset, if another program changes something at each listing of chains.
     busy: Option<u32>,
     /// The listings of elements.
@@ -58,6 +60,7 @@ impl Tables {
             failing: Arc::default(),
             gone: Arc::default(),
             unreadable: Arc::default(),
+            lost: Arc::default(),
             busy: None,
             listed: Arc::default(),
             interrupted: Arc::default(),
@@ -87,7 +90,12 @@ impl Nftables for Tables {
             let deletion = Operation::delete(table);
             self.tables.0.lock().apply(&[deletion]).unwrap();
         }
-        self.tables.execute_at(generation, transaction)
+        let outcomes = self.tables.execute_at(generation, transaction);
+        if *self.lost.lock().unwrap() {
+            let source = kernlink_netlink::Error::TimedOut;
+            return vec![Err(Error::Failed { source }); transaction.len()];
+        }
+        outcomes
     }
 
     fn generation(&mut self) -> Result<u32, Error> {
@@ -140,7 +148,11 @@ impl Nftables for Tables {
 
 /// A process with two Services, before its first sync.
 fn process(node: Node, tables: Tables) -> Process {
-    let mut kernel = node.kernel();
+    let kernel = node.kernel();
+    process_on(node, tables, kernel)
+}
+
+fn process_on(node: Node, tables: Tables, mut kernel: Kernel) -> Process {
     kernel.tables = Box::new(tables);
     let mut proxier = Proxier::new(&config(), kernel).unwrap();
     for kind in [Kind::Service, Kind::EndpointSlice] {
@@ -553,4 +565,58 @@ fn the_page_of_metrics_has_what_is_served_and_counts_failures() {
     let failures = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total";
     assert_eq!(count(&lines, &format!("{failures}{{ip_family=\"IPv4\"}}")), 1.0);
     assert_eq!(count(&lines, &format!("{failures}{{ip_family=\"IPv6\"}}")), 0.0);
+}
+
+/// A process that is the owner of its tables, of which listings read no elements, and whether replies to it are lost.
+fn owner() -> (Process, Arc<Mutex<bool>>, Arc<Mutex<usize>>) {
+    let node = Node::new(&Calls::default());
+    let tables = Tables::of(&node);
+    let (lost, listed) = (Arc::clone(&tables.lost), Arc::clone(&tables.listed));
+    let mut kernel = node.kernel();
+    kernel.owns_tables = true;
+    let mut process = process_on(node, tables, kernel);
+    process.sync();
+    process.proxier.resync();
+    process.sync();
+    *listed.lock().unwrap() = 0;
+    (process, lost, listed)
+}
+
+/// The endpoints of Service `a`.
+fn endpoints_of_a(process: &Process) -> Vec<String> {
+    let request = Request {
+        frontend: FrontendKey {
+            address: [10, 96, 0, 1].into(),
+            protocol: Protocol::Tcp,
+            port: 80,
+        },
+        client: Client::Host([10, 244, 0, 77].into()),
+    };
+    let served = process.node.served(&[request]);
+    served[0].iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_write_whose_reply_was_lost_is_read_again_although_a_listing_reads_no_elements() {
+    // The retry is due, or not.
+    for seconds in [600, 0] {
+        // The endpoints are those before the write again, or others.
+        for last in [1, 3] {
+            let (mut process, lost, listed) = owner();
+            *lost.lock().unwrap() = true;
+            process.endpoints("a", &[(1, false), (2, false)]);
+            process.now += Duration::from_secs(1);
+            let synced = process.proxier.sync(process.now).unwrap();
+            assert_eq!(synced.counts().failed, 1, "{synced}");
+            assert_eq!(endpoints_of_a(&process), ["10.244.0.1:8080", "10.244.0.2:8080"]);
+            *lost.lock().unwrap() = false;
+            process.endpoints("a", &[(last, false)]);
+            process.now += Duration::from_secs(seconds);
+            process.proxier.resync();
+            let synced = process.proxier.sync(process.now).unwrap();
+            assert!(synced.is_success(), "{synced}");
+            assert_eq!(endpoints_of_a(&process), [format!("10.244.0.{last}:8080")]);
+            assert_eq!(*listed.lock().unwrap(), 0);
+        }
+    }
 }

@@ -258,6 +258,47 @@ fn a_schedule_reads_the_kernel_less_often_while_another_program_changes_it_back(
 }
 
 #[test]
+fn what_another_program_removes_every_few_minutes_is_repaired_when_it_is_noticed() {
+    let mut now = Instant::now();
+    let mut proxier = two_services(now);
+    let mut events = 0;
+    for round in 0..20 {
+        now += Duration::from_secs(240);
+        delete_server(&mut proxier, "10.96.0.1");
+        proxier.recheck([Key::VirtualServer(key("10.96.0.1", 80))]);
+        let synced = proxier.sync(now).unwrap();
+        assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 2, "round {round}");
+        events += reports(&synced).len();
+        // The listing that follows.
+        proxier.sync(now + Duration::from_secs(1)).unwrap();
+    }
+    assert_eq!(events, 1);
+}
+
+#[test]
+fn what_another_program_removes_seldom_after_a_fight_is_repaired_when_it_is_noticed() {
+    let mut now = Instant::now();
+    let mut proxier = two_services(now);
+    // It is removed at once after each repair, and found when the delay has passed.
+    for _ in 0..20 {
+        delete_server(&mut proxier, "10.96.0.1");
+        let synced = listing(&mut proxier, now);
+        now = synced.no_listing_before.unwrap_or(now + PERIOD);
+    }
+    for round in 0..3 {
+        proxier.sync(now).unwrap();
+        now += Duration::from_secs(240);
+        delete_server(&mut proxier, "10.96.0.1");
+        proxier.recheck([Key::VirtualServer(key("10.96.0.1", 80))]);
+        let synced = proxier.sync(now).unwrap();
+        assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 2, "round {round}");
+        let delay = synced.no_listing_before.map(|time| time - now);
+        assert_eq!(delay, Some(Duration::from_secs(1)));
+        now += Duration::from_secs(1);
+    }
+}
+
+#[test]
 fn a_virtual_server_of_another_program_at_another_key_is_not_counted() {
     let mut now = Instant::now();
     let mut proxier = two_services(now);

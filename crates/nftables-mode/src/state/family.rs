@@ -29,6 +29,8 @@ pub(crate) struct FamilyState {
     pub(crate) is_served: bool,
     /// Whether its tables were read since the start.
     pub(crate) is_read: bool,
+    /// Whether the listing in progress, or the last one, read its elements.
+    pub(crate) are_elements_read: bool,
     /// The table that elements are written to. `None`: it is to be made.
     pub(crate) table: Option<CurrentTable>,
     /// Tables that are to be deleted.
@@ -134,6 +136,7 @@ impl FamilyState {
             family,
             is_served: false,
             is_read: false,
+            are_elements_read: false,
             table: None,
             old: Vec::new(),
             found: Vec::new(),
@@ -250,6 +253,13 @@ impl FamilyState {
             }
             _ => false,
         }
+    }
+
+    /// Some elements could not be read, for example because others change the ruleset all the time. The table is made again, unless the next listing
+    /// reads them. It is no error: no other Service waits for it.
+    pub(crate) fn doubt_elements(&mut self) {
+        self.are_elements_doubtful = true;
+        self.needs_listing = true;
     }
 
     /// All elements are unknown: those of another table are written. Returns the frontends that no Service has and that this process did not

@@ -1,7 +1,9 @@
 //! What the state records of operations: those that were done, and those that failed.
 
+use std::net::SocketAddr;
+
 use kernlink_nftables::TableFamily;
-use kernlink_services::ObjectName;
+use kernlink_services::{ObjectName, Protocol};
 
 use super::State;
 use super::family::{CurrentTable, FamilyState};
@@ -64,9 +66,18 @@ impl State {
     }
 
     /// Records an operation that failed.
-    pub(crate) fn record_failure(&mut self, operation: &Operation, _error: &Error) {
+    pub(crate) fn record_failure(&mut self, operation: &Operation, error: &Error) {
         match operation {
             Operation::Write(write) => {
+                if error.is_outcome_unknown() {
+                    // If it was executed, no write follows after which stale flows are deleted.
+                    for change in &write.frontends {
+                        if change.key.protocol == Protocol::Udp {
+                            let address = SocketAddr::new(change.key.address, change.key.port);
+                            self.flows.tracked.add_stale(address);
+                        }
+                    }
+                }
                 let now = self.now;
                 let family = self.family_mut(write.family);
                 family.totals.failures += 1;
