@@ -162,7 +162,10 @@ impl State {
                 rules.entry(key).or_default().add(ChainRule { chain, text });
             }
         }
-        self.is_unread[family.index()] = false;
+        self.is_unread[family.index()] = !chains.is_readable;
+        if !chains.is_readable {
+            self.read_later(false);
+        }
         self.rules[family.index()].observe_all(rules);
         let was_readable = std::mem::replace(&mut self.chains[family.index()], chains).is_readable;
         for table in [Table::Nat, Table::Filter] {

@@ -316,3 +316,22 @@ fn a_service_that_is_added_while_rules_cannot_be_read_is_served_after_a_short_de
     );
     assert_eq!(synced.next, None);
 }
+
+#[test]
+fn a_table_that_the_tool_cannot_print_is_not_in_sync_and_is_read_again() {
+    let mut fixture = Fixture::new();
+    fixture.tables.set_unreadable(&[Family::Ipv4]);
+    let synced = fixture.services(vec![web("web", 10)]).try_sync();
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 0);
+    assert_eq!((synced.unread, synced.is_success()), (1, false));
+    // It is read again until it can be printed.
+    let next = synced.next.expect("the table is read again");
+    let synced = fixture.proxier.sync(next).unwrap();
+    assert_eq!((synced.unread, synced.is_success()), (1, false));
+    let next = synced.next.expect("the table is read again");
+    fixture.tables.set_unreadable(&[]);
+    let synced = fixture.proxier.sync(next).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 2);
+    assert_eq!(synced.next, None);
+}

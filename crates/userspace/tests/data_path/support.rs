@@ -141,6 +141,19 @@ impl Tables {
         *self.1.lock().unwrap() = count;
     }
 
+    /// The tool cannot print table `nat` of these families from now on, but all others.
+    pub(crate) fn set_unreadable(&self, families: &[Family]) {
+        let mut fake = self.0.lock().unwrap();
+        let mut tables = Fake::new();
+        for family in Family::ALL {
+            tables.set_ruleset(family, fake.ruleset(family));
+        }
+        for family in families {
+            tables.set_unreadable(*family, Table::Nat);
+        }
+        *fake = tables;
+    }
+
     /// A chain as `iptables-save` prints its rules.
     pub(crate) fn chain(&self, family: Family, table: Table, chain: &str) -> Vec<String> {
         let ruleset = self.0.lock().unwrap().ruleset(family);
