@@ -45,11 +45,11 @@ fn has_leftovers(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
             return false;
         }
     };
-    state.is_searched[family.index()] = true;
     let has_rules = PortalChain::ALL.iter().copied().any(|chain| {
         let found = tables.chain(chain.table(), &chain.name());
         found.is_some_and(|found| found.rules().next().is_some())
     });
+    state.is_searched[family.index()] = has_rules || is_readable(&tables);
     if has_rules {
         state.managed.insert(family);
     }
@@ -132,10 +132,16 @@ pub(super) fn read(
     Ok(tables)
 }
 
+/// Whether the tool could print both tables.
+fn is_readable(tables: &Ruleset) -> bool {
+    let mut all = [Table::Nat, Table::Filter].into_iter();
+    !all.any(|table| tables.is_unreadable(table))
+}
+
 impl State {
     pub(super) fn observe_tables(&mut self, family: Family, tables: &Ruleset) {
         let mut chains = Chains {
-            is_readable: !tables.is_unreadable(Table::Nat) && !tables.is_unreadable(Table::Filter),
+            is_readable: is_readable(tables),
             ..Chains::default()
         };
         let mut rules: BTreeMap<RulesKey, PresentRules> = BTreeMap::new();
