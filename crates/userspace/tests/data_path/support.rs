@@ -24,7 +24,7 @@ pub(crate) const LEFT: [u8; 4] = [203, 0, 113, 99];
 #[derive(Clone, Default)]
 pub(crate) struct Tables(
     pub(crate) Arc<Mutex<Fake>>,
-    Arc<Mutex<u32>>,
+    Arc<Mutex<(u32, u32)>>,
     Arc<Mutex<Option<String>>>,
 );
 
@@ -43,8 +43,11 @@ impl Iptables for Tables {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
-        let mut failing = self.1.lock().unwrap();
-        if *failing > 0 {
+        let mut readings = self.1.lock().unwrap();
+        let (before, failing) = &mut *readings;
+        if *before > 0 {
+            *before -= 1;
+        } else if *failing > 0 {
             *failing -= 1;
             return Err(Error::custom("read tables", "the program did not end in time"));
         }
@@ -138,7 +141,12 @@ impl Tables {
 
     /// So many readings fail from now on.
     pub(crate) fn fail_readings(&self, count: u32) {
-        *self.1.lock().unwrap() = count;
+        self.fail_readings_after(0, count);
+    }
+
+    /// So many readings fail after others that do not.
+    pub(crate) fn fail_readings_after(&self, others: u32, count: u32) {
+        *self.1.lock().unwrap() = (others, count);
     }
 
     /// The tool cannot print table `nat` of these families from now on, but all others.
