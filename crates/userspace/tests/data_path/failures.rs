@@ -384,3 +384,18 @@ fn damaged_tables_of_one_family_that_cannot_be_read_do_not_prevent_changes_of_th
     assert!(synced.is_success(), "{synced}");
     assert_eq!(fixture.tables.portal_rules(Family::Ipv6).len(), 2);
 }
+
+#[test]
+fn many_refused_portals_do_not_cost_a_run_of_the_tool_each() {
+    let mut fixture = Fixture::new();
+    fixture.services(Vec::new()).sync();
+    fixture.tables.refuse(Some("-d 10.96."));
+    fixture.tables.take_inputs();
+    let services = (0..90).map(|number| web(&format!("s{number}"), number));
+    let synced = fixture.services(services.collect()).try_sync();
+    assert_eq!(synced.report.counts().failed, 90, "{synced}");
+    assert!(fixture.tables.take_inputs() < 40);
+    fixture.tables.refuse(None);
+    fixture.sync();
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 180);
+}

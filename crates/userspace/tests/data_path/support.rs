@@ -26,12 +26,14 @@ pub(crate) struct Tables(
     pub(crate) Arc<Mutex<Fake>>,
     Arc<Mutex<(u32, u32)>>,
     Arc<Mutex<Option<String>>>,
+    Arc<Mutex<usize>>,
 );
 
 impl Iptables for Tables {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let refused = self.2.lock().unwrap().clone();
         let mut fake = self.0.lock().unwrap();
+        *self.3.lock().unwrap() += operations.len();
         let execute = |operation: &Operation| {
             let refused = refused.as_deref();
             match refused.and_then(|text| refused_edit(operation, text)) {
@@ -137,6 +139,11 @@ impl Tables {
     /// Inputs with a line that adds a rule with this text are refused. `None`: all are accepted.
     pub(crate) fn refuse(&self, text: Option<&str>) {
         *self.2.lock().unwrap() = text.map(str::to_owned);
+    }
+
+    /// The number of inputs since the last call, also of those that were refused.
+    pub(crate) fn take_inputs(&self) -> usize {
+        std::mem::take(&mut *self.3.lock().unwrap())
     }
 
     /// So many readings fail from now on.
