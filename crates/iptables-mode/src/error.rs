@@ -1,6 +1,7 @@
 //! Errors of operations of iptables mode, and of listings.
 
 use kernlink_host::SysctlError;
+use kernlink_iptables_restore::{Edit, Refused};
 
 /// Why an operation failed, or the kernel could not be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -36,14 +37,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the operation may have been executed nevertheless, at least in part.
+    /// Whether the operation may have been executed nevertheless, at least in part, or the kernel differs from what was recorded: its objects are
+    /// read again.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
-            // Which tables were written is not known.
-            Error::Rules(kernlink_iptables_restore::Error::Refused { refused, .. }) => {
-                matches!(**refused, kernlink_iptables_restore::Refused::Whole(_))
-            }
+            Error::Rules(kernlink_iptables_restore::Error::Refused { refused, .. }) => match &**refused {
+                // Which tables were written is not known.
+                Refused::Whole(_) => true,
+                // Another program removed the rule: the kernel differs from what is recorded.
+                Refused::Edit { edit, .. } => matches!(edit, Edit::Delete { .. }),
+                _ => false,
+            },
             Error::PartlyWritten(_) | Error::OutcomeMissing => true,
             Error::Rules(error) => error.is_outcome_unknown(),
             // A pass that may have been executed is repeated: it deletes what is still stale.

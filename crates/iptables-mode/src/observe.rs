@@ -109,13 +109,15 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
 /// Whether an earlier process left chains or rules of service ports in a family that is not configured: from now on it is managed, so that they
 /// are removed. Each such family is searched until it could be read once.
 fn has_leftovers(state: &mut State, family: Family, read: &Result<ReadTables, RulesError>) -> bool {
-    let has_any = match read {
-        Ok(read) => !read.observed.chains.is_empty() || read.observed.has_service_rules(),
+    let (has_any, is_read) = match read {
+        Ok(ReadTables { observed, .. }) => {
+            let has_any = !observed.chains.is_empty() || observed.has_service_rules();
+            (has_any, observed.unread.is_empty())
+        }
         // Without the tables there is no chain.
-        Err(error) if error.is_unsupported() => false,
-        Err(_) => return false,
+        Err(error) => (false, error.is_unsupported()),
     };
-    state.is_searched[family.index()] = true;
+    state.is_searched[family.index()] = has_any || is_read;
     if has_any {
         state.manage(family);
     }

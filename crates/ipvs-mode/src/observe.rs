@@ -347,6 +347,11 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
 /// Sets the observed tables of a family. Returns what cannot be read.
 fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError>) -> Vec<Event> {
     let mut events = Vec::new();
+    let chains = &mut state.chains[family.index()];
+    let before = std::mem::take(&mut chains.observed);
+    if let (ObservedRules::Written(before), true) = (&before, chains.is_in_place) {
+        chains.before = Some(before.clone());
+    }
     let observed = match read {
         Ok(rules) => {
             events.extend(unreadable_rules(&rules, family));
@@ -354,21 +359,17 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
         }
         Err(error) => {
             events.push(unreadable_tables(&error, family));
-            ObservedRules::Unreadable(error.into())
+            ObservedRules::Unreadable(error.into(), before.last())
         }
     };
-    let chains = &mut state.chains[family.index()];
     chains.is_unread = false;
     chains.has_unreadable = match &observed {
         ObservedRules::Saved(saved) => TABLES.iter().any(|table| saved.is_unreadable(*table)),
         // A host without the tables has no rules in them.
-        ObservedRules::Unreadable(Error::Rules(error)) => !error.is_unsupported(),
+        ObservedRules::Unreadable(Error::Rules(error), _) => !error.is_unsupported(),
         _ => true,
     };
-    let before = std::mem::replace(&mut chains.observed, observed);
-    if let (ObservedRules::Written(before), true) = (before, chains.is_in_place) {
-        chains.before = Some(before);
-    }
+    chains.observed = observed;
     state.set_rules_dirty(family);
     events
 }

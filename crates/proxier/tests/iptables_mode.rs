@@ -415,6 +415,40 @@ fn a_family_that_an_earlier_process_served_and_this_one_does_not_has_no_rules_of
     assert!(!saved(&mut fresh).contains("KUBE-"));
 }
 
+#[test]
+fn a_family_that_is_not_served_is_searched_until_its_tables_can_be_printed() {
+    let mut before = filled(2);
+    let tables = |unreadable: Option<Table>, ruleset: Ruleset| {
+        let mut rules = kernlink_iptables_restore::Fake::new();
+        rules.set_ruleset(Family::Ipv4, ruleset);
+        if let Some(table) = unreadable {
+            rules.set_unreadable(Family::Ipv4, table);
+        }
+        Box::new(rules)
+    };
+    let left = saved(&mut before, Family::Ipv4);
+    let mut without = config();
+    without.services.families = [Family::Ipv6].into();
+    let mut kernel = kernel();
+    kernel.rules = tables(Some(Table::Nat), left.clone());
+    let mut proxier = Proxier::new(&without, kernel).unwrap();
+    deliver_numbered(&mut proxier, 2, &[1, 2]);
+    sync(&mut proxier);
+    proxier.kernel_mut().rules = tables(None, left);
+    assert!(
+        saved(&mut proxier, Family::Ipv4)
+            .to_string()
+            .contains("KUBE-SVC-")
+    );
+    proxier.resync();
+    sync(&mut proxier);
+    assert!(
+        !saved(&mut proxier, Family::Ipv4)
+            .to_string()
+            .contains("KUBE-SVC-")
+    );
+}
+
 /// It has no chain, only a rule that rejects its clients.
 #[test]
 fn a_family_that_is_not_served_any_more_does_not_reject_the_clients_of_services_without_endpoints() {

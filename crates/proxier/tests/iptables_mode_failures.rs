@@ -77,6 +77,41 @@ fn the_retry_of_a_refused_service_neither_reads_the_tables_nor_retries_others() 
 }
 
 #[test]
+fn a_rule_that_another_program_removed_does_not_keep_its_service_from_being_written() {
+    let mut proxier = proxier_on(kernel());
+    let mut external = service(1);
+    external.external_ips = vec!["203.0.113.1".to_owned()];
+    deliver(&mut proxier, vec![external], vec![slice(1, &[1])]);
+    let now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_success());
+    let text = ipv4(&mut proxier);
+    let mut rules = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("-A KUBE-SERVICES "));
+    let rule = rules.find(|rule| rule.contains("external IP")).unwrap();
+    let delete = Edit::delete("KUBE-SERVICES".parse().unwrap(), rule.parse().unwrap());
+    let remove = Restore::new(Family::Ipv4).with(Table::Nat, delete);
+    proxier.kernel_mut().rules.restore(&remove).unwrap();
+    // The Service loses the external IP, and has another endpoint.
+    deliver(&mut proxier, vec![service(1)], vec![slice(1, &[2])]);
+    let synced = proxier.sync(now).unwrap();
+    assert!(failed(&synced).contains(&service_key(1)), "{synced}");
+    let listings = proxier.cost().listings;
+    let mut next = synced.next;
+    for _ in 0..20 {
+        let Some(at) = next else { break };
+        next = proxier.sync(at).unwrap().next;
+    }
+    assert_eq!(proxier.failing().count(), 0, "retries alone bring it in place");
+    assert_eq!(proxier.cost().listings, listings);
+    let text = ipv4(&mut proxier);
+    assert!(
+        text.contains("10.244.1.2:8080") && !text.contains("10.244.1.1:8080"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_frontend_is_served_by_its_previous_owner_until_the_rules_of_the_new_one_are_written() {
     for is_deleted in [true, false] {
         let (kernel, behaviour) = faulty_kernel(FOREIGN);

@@ -269,6 +269,37 @@ fn a_served_load_balancer_is_closed_while_an_unreadable_set_prevents_the_rules_o
 }
 
 #[test]
+fn a_served_load_balancer_is_closed_while_tables_that_cannot_be_read_cannot_get_the_rules_of_its_source_ranges()
+ {
+    let (mut kernel, faults) = Faults::of_kernel(kernel());
+    kernel.rules = faults.tables(kernel.rules);
+    let mut proxier = proxier(config(), kernel);
+    upsert(&mut proxier, load_balancer(&[]));
+    let mut now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_success());
+    // The tools fail from now on.
+    for fault in ["read tables", "iptables", "KUBE-SERVICES"] {
+        faults.refuse(fault);
+    }
+    proxier.resync();
+    assert!(!proxier.sync(now).unwrap().is_success());
+    upsert(&mut proxier, load_balancer(&["198.18.0.0/15"]));
+    assert_eq!(proxier.sync(now).unwrap().next, Some(now));
+    let synced = proxier.sync(now).unwrap();
+    assert!(!is_served(&mut proxier), "{synced}");
+    // It stays closed.
+    for _ in 0..5 {
+        proxier.resync();
+        now = proxier.sync(now).unwrap().next.unwrap();
+        assert!(!is_served(&mut proxier));
+    }
+    faults.end();
+    proxier.resync();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert!(is_served(&mut proxier));
+}
+
+#[test]
 fn a_closed_load_balancer_is_served_when_its_source_ranges_are_removed() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     let mut proxier = proxier(config(), kernel);

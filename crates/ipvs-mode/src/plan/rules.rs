@@ -123,13 +123,13 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
             Some(changed.into_iter().map(Into::into).collect())
         }
         // A host without the tables of a family is accepted if it serves no Services in that family.
-        ObservedRules::Unreadable(Error::Rules(error))
+        ObservedRules::Unreadable(Error::Rules(error), _)
             if error.is_unsupported() && !has_servers(state, family) =>
         {
             None
         }
         // If a step failed since the chains were written, the jumps may be missing too.
-        ObservedRules::Unreadable(_) | ObservedRules::Unknown | ObservedRules::Written(_) => {
+        ObservedRules::Unreadable(..) | ObservedRules::Unknown | ObservedRules::Written(_) => {
             let jumps = desired
                 .jumps()
                 .map(|(table, jump)| Operation::ensure_jump(family, table, jump.clone()));

@@ -51,10 +51,21 @@ pub(crate) enum ObservedRules {
     Unknown,
     /// As read from the kernel.
     Saved(Box<Ruleset>),
-    /// They could not be read.
-    Unreadable(Error),
+    /// They could not be read. With the rules that were read or written last, if there are any.
+    Unreadable(Error, Option<Box<Ruleset>>),
     /// As written by this process: the rules of the owned chains.
     Written(Box<Ruleset>),
+}
+
+impl ObservedRules {
+    /// The rules that were read or written last.
+    pub(crate) fn last(self) -> Option<Box<Ruleset>> {
+        match self {
+            Self::Saved(rules) | Self::Written(rules) => Some(rules),
+            Self::Unreadable(_, last) => last,
+            Self::Unknown => None,
+        }
+    }
 }
 
 impl State {

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_ipset::{Element, Entry};
-use kernlink_iptables_restore::Ruleset;
 use kernlink_ipvs::{Protocol, VirtualServerKey};
 use kernlink_services::{Event, Family, ObjectName, Reason, ServicePortId};
 
@@ -95,13 +94,14 @@ impl State {
 
     /// Whether the rules in the kernel look up the load balancers with source ranges, as far as it is known.
     fn has_rule_of_source_ranges(&self, family: Family) -> bool {
-        let has_rule = |ruleset: &Ruleset| rules::looks_up_source_ranges(ruleset, family);
         match &self.chains[family.index()].observed {
-            ObservedRules::Saved(ruleset) | ObservedRules::Written(ruleset) => {
+            ObservedRules::Saved(ruleset)
+            | ObservedRules::Written(ruleset)
+            | ObservedRules::Unreadable(_, Some(ruleset)) => {
                 let entries = &self.entries[family.index()][SetId::LoadBalancerFirewall.index()];
-                entries.is_empty() || has_rule(ruleset)
+                entries.is_empty() || rules::looks_up_source_ranges(ruleset, family)
             }
-            ObservedRules::Unknown | ObservedRules::Unreadable(_) => true,
+            ObservedRules::Unknown | ObservedRules::Unreadable(_, None) => true,
         }
     }
 

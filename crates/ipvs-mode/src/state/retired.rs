@@ -251,8 +251,8 @@ impl State {
         }
         for chains in &self.chains {
             match &chains.observed {
-                ObservedRules::Unreadable(Error::Rules(error)) if error.is_unsupported() => {}
-                ObservedRules::Unreadable(error) => return Err(error.clone()),
+                ObservedRules::Unreadable(Error::Rules(error), _) if error.is_unsupported() => {}
+                ObservedRules::Unreadable(error, _) => return Err(error.clone()),
                 _ => {}
             }
         }

@@ -13,6 +13,12 @@ pub enum Error {
     /// An error about chains or rules.
     #[error(transparent)]
     Rules(#[from] RulesError),
+    /// Too many other inputs were refused in the same sync. Nothing was changed.
+    #[error("not attempted: {refused} other inputs were refused in the same sync")]
+    NotAttempted {
+        /// The number of refused inputs.
+        refused: usize,
+    },
     /// The addresses of the node could not be read.
     #[error(transparent)]
     Addresses(#[from] kernlink_dummylink::Error),
@@ -96,6 +102,7 @@ impl Error {
             Error::Rules(error) => error.is_outcome_unknown(),
             // A pass that may have been executed is repeated: it deletes what is still stale.
             Error::Addresses(_) | Error::Conntrack(_) | Error::Socket { .. } => false,
+            Error::NotAttempted { .. } => false,
         }
     }
 }

@@ -15,6 +15,9 @@ use super::sockets::Sockets;
 use crate::limits::Limits;
 use crate::proxy::Proxy;
 
+/// The number of refused inputs after which what is left is not attempted: it is retried later. Each refusal costs a run of the tool.
+const MOST_REFUSALS: usize = 32;
+
 /// The APIs of userspace mode. Each can be replaced by the embedder.
 pub struct Kernel {
     /// Chains and rules.
@@ -68,6 +71,7 @@ impl Kernel {
     pub(super) fn execute_all(&mut self, operations: &[&Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = Vec::with_capacity(operations.len());
         let mut writes: Vec<&Write> = Vec::new();
+        let mut refusals = 0;
         for operation in operations {
             if let Operation::Write(write) = operation {
                 let place = |write: &Write| {
@@ -78,17 +82,17 @@ impl Kernel {
                         .next()
                 };
                 if writes.first().is_some_and(|first| place(first) != place(write)) {
-                    self.write(&writes, &mut outcomes);
+                    self.write(&writes, &mut refusals, &mut outcomes);
                     writes.clear();
                 }
                 writes.push(write);
                 continue;
             }
-            self.write(&writes, &mut outcomes);
+            self.write(&writes, &mut refusals, &mut outcomes);
             writes.clear();
             outcomes.push(self.execute_alone(operation));
         }
-        self.write(&writes, &mut outcomes);
+        self.write(&writes, &mut refusals, &mut outcomes);
         outcomes
     }
 
@@ -116,11 +120,15 @@ impl Kernel {
     }
 
     /// Passes writes of one table to the tool together. The kernel applies all of them or none. If it refuses them, they are passed in
-    /// halves, until the refused ones are alone.
-    fn write(&mut self, writes: &[&Write], outcomes: &mut Vec<Result<(), Error>>) {
+    /// halves, until the refused ones are alone or [`MOST_REFUSALS`] inputs were refused.
+    fn write(&mut self, writes: &[&Write], refusals: &mut usize, outcomes: &mut Vec<Result<(), Error>>) {
         let Some(first) = writes.first() else {
             return;
         };
+        if *refusals >= MOST_REFUSALS {
+            let refused = *refusals;
+            return outcomes.extend(writes.iter().map(|_| Err(Error::NotAttempted { refused })));
+        }
         let mut restore = Restore::new(first.family());
         for write in writes {
             for (table, edits) in write.restore.tables() {
@@ -133,12 +141,13 @@ impl Kernel {
         // With another error the tool could not be started, or it is not known what was written.
         let is_divisible =
             matches!(&error, RulesError::Refused { refused, .. } if !matches!(**refused, Refused::Whole(_)));
+        *refusals += usize::from(is_divisible);
         if writes.len() == 1 || !is_divisible {
             return outcomes.extend(writes.iter().map(|_| Err(error.clone().into())));
         }
         let (before, after) = writes.split_at(writes.len() / 2);
-        self.write(before, outcomes);
-        self.write(after, outcomes);
+        self.write(before, refusals, outcomes);
+        self.write(after, refusals, outcomes);
     }
 }
 

@@ -84,7 +84,8 @@ impl DataPath for State {
     }
 
     fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
-        observe::observe_keys(self, kernel, keys)
+        observe::observe_keys(self, kernel, keys);
+        Ok(())
     }
 
     fn is_observed(&self, key: &Key) -> bool {
@@ -98,7 +99,7 @@ impl DataPath for State {
     }
 
     fn recheck(&mut self, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
-        watch::recheck(self, kernel, keys)
+        Ok(watch::recheck(self, kernel, keys))
     }
 
     fn set_time(&mut self, now: Instant) {
@@ -162,7 +163,7 @@ impl DataPath for State {
         } else {
             ids.extend(self.waiting.iter().filter(|id| !changes.ports.contains(id)));
         }
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.events);
         for id in ids {
             events.extend(self.compile_port(id, services));
         }

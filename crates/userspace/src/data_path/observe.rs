@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
 use kernlink_host::flows::{Reading, read_flows};
-use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
+use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
 use kernlink_netfilter::{rules_code, unreadable_rules};
 use kernlink_services::{Event, Family};
 
@@ -45,11 +45,11 @@ fn has_leftovers(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
             return false;
         }
     };
-    state.is_searched[family.index()] = true;
     let has_rules = PortalChain::ALL.iter().copied().any(|chain| {
         let found = tables.chain(chain.table(), &chain.name());
         found.is_some_and(|found| found.rules().next().is_some())
     });
+    state.is_searched[family.index()] = has_rules || is_readable(&tables);
     if has_rules {
         state.managed.insert(family);
     }
@@ -74,7 +74,7 @@ pub(super) fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Ev
 }
 
 /// Reads the tables of the families of some keys again.
-pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) {
     let families: BTreeSet<Family> = keys
         .iter()
         .filter_map(|key| match key {
@@ -84,20 +84,25 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         })
         .collect();
     for family in families {
-        match read(&mut *kernel.rules, family) {
-            Ok(tables) => state.observe_tables(family, &tables),
-            // The last listing did not read them either, and nothing of this family is changed: the other one is not affected.
-            Err(error) if !state.chains[family.index()].is_readable => {
-                state.read_later(error.is_unsupported());
-            }
-            Err(error) => return Err(error.into()),
-        }
+        observe_again(state, kernel, family);
     }
     if state.flows.reading() == Reading::Due {
         // The next listing reports what cannot be read.
         observe_flows(state, kernel);
     }
-    Ok(())
+}
+
+/// Reads the tables of a family again. If they cannot be read, the other family is not affected.
+pub(super) fn observe_again(state: &mut State, kernel: &mut Kernel, family: Family) {
+    let was_readable = state.chains[family.index()].is_readable;
+    match read(&mut *kernel.rules, family) {
+        Ok(tables) => state.observe_tables(family, &tables),
+        Err(error) => {
+            let event = record_unread(state, family, &error);
+            // Otherwise the last listing reported it.
+            state.events.extend(was_readable.then_some(event));
+        }
+    }
 }
 
 fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
@@ -107,24 +112,24 @@ fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec
             events.extend(unreadable_rules(&tables, family));
             state.observe_tables(family, &tables);
         }
-        Err(error) => {
-            let text = format!(
-                "{family} tables cannot be read, portal rules are not changed: {}",
-                ErrorChain(&error)
-            );
-            events.push(Event::host(rules_code(&error), text));
-            state.chains[family.index()].is_readable = false;
-            state.is_unread[family.index()] = true;
-            state.read_later(error.is_unsupported());
-        }
+        Err(error) => events.push(record_unread(state, family, &error)),
     }
     events
 }
 
-pub(super) fn read(
-    iptables: &mut dyn Iptables,
-    family: Family,
-) -> Result<Ruleset, kernlink_iptables_restore::Error> {
+/// Records that the tables of a family cannot be read. Nothing of the family is changed until they can.
+fn record_unread(state: &mut State, family: Family, error: &RulesError) -> Event {
+    state.chains[family.index()].is_readable = false;
+    state.is_unread[family.index()] = true;
+    state.read_later(error.is_unsupported());
+    let text = format!(
+        "{family} tables cannot be read, portal rules are not changed: {}",
+        ErrorChain(error)
+    );
+    Event::host(rules_code(error), text)
+}
+
+fn read(iptables: &mut dyn Iptables, family: Family) -> Result<Ruleset, RulesError> {
     let mut tables = Ruleset::new();
     for table in [Table::Nat, Table::Filter] {
         tables.merge(iptables.save(&Save::table(family, table).lenient())?);
@@ -132,10 +137,16 @@ pub(super) fn read(
     Ok(tables)
 }
 
+/// Whether the tool could print both tables.
+fn is_readable(tables: &Ruleset) -> bool {
+    let mut all = [Table::Nat, Table::Filter].into_iter();
+    !all.any(|table| tables.is_unreadable(table))
+}
+
 impl State {
-    pub(super) fn observe_tables(&mut self, family: Family, tables: &Ruleset) {
+    fn observe_tables(&mut self, family: Family, tables: &Ruleset) {
         let mut chains = Chains {
-            is_readable: !tables.is_unreadable(Table::Nat) && !tables.is_unreadable(Table::Filter),
+            is_readable: is_readable(tables),
             ..Chains::default()
         };
         let mut rules: BTreeMap<RulesKey, PresentRules> = BTreeMap::new();
@@ -162,7 +173,10 @@ impl State {
                 rules.entry(key).or_default().add(ChainRule { chain, text });
             }
         }
-        self.is_unread[family.index()] = false;
+        self.is_unread[family.index()] = !chains.is_readable;
+        if !chains.is_readable {
+            self.read_later(false);
+        }
         self.rules[family.index()].observe_all(rules);
         let was_readable = std::mem::replace(&mut self.chains[family.index()], chains).is_readable;
         for table in [Table::Nat, Table::Filter] {

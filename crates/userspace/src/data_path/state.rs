@@ -98,6 +98,8 @@ pub struct State {
     pub(super) is_recorded: [bool; 2],
     /// Whether the last listing of each family could not read its rules.
     pub(super) is_unread: [bool; 2],
+    /// Events about rules that could not be read outside a listing, which no sync has returned yet.
+    pub(super) events: Vec<Event>,
     /// When rules that could not be read are read again, and the number of attempts that failed.
     pub(super) read_again: Option<(Instant, u32)>,
     /// The portals of each service port, by its id.
@@ -143,6 +145,7 @@ impl State {
             recorded: BTreeMap::new(),
             is_recorded: [false; 2],
             is_unread: [false; 2],
+            events: Vec::new(),
             read_again: None,
             placed: Vec::new(),
             owners: HashMap::new(),

@@ -20,10 +20,9 @@ use kernlink_services::Family;
 
 use super::chains::PortalChain;
 use super::config::Config;
-use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::observe::read;
+use super::observe::observe_again;
 use super::state::State;
 
 impl Watchable for Config {
@@ -54,7 +53,7 @@ impl Watchable for Config {
 
 /// Reads objects again at a cost that does not depend on the number of Services, and returns those that differ from what is recorded. If
 /// the jumps of a family do, its tables are read.
-pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Vec<Key> {
     let mut changed = Vec::new();
     let is_of = |key: &Key, family: Family| match key {
         Key::Chains(of, _) => *of == family,
@@ -67,12 +66,11 @@ pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
         }
         // What cannot be read does not count as changed: the next listing reports it.
         if is_damaged(state, kernel, family).unwrap_or_default() {
-            let tables = read(&mut *kernel.rules, family)?;
-            state.observe_tables(family, &tables);
+            observe_again(state, kernel, family);
             changed.push(Key::Chains(family, Table::Nat));
         }
     }
-    Ok(changed)
+    changed
 }
 
 /// Whether a jump is missing that was recorded. Each built-in chain is listed by itself.

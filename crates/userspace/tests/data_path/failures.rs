@@ -1,8 +1,8 @@
 //! Ports that cannot be bound and rules that are refused.
 
-use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
-use kernlink_services::{Family, Port, ServiceType};
-use kernlink_userspace::data_path::Synced;
+use kernlink_iptables_restore::{Edit, Iptables, Restore, Ruleset, Table};
+use kernlink_services::{Family, Port, Service, ServiceType};
+use kernlink_userspace::data_path::{Key, Synced};
 use kernlink_userspace::{ListenerKey, Transport};
 
 use super::support::*;
@@ -315,4 +315,87 @@ fn a_service_that_is_added_while_rules_cannot_be_read_is_served_after_a_short_de
         1
     );
     assert_eq!(synced.next, None);
+}
+
+#[test]
+fn a_table_that_the_tool_cannot_print_is_not_in_sync_and_is_read_again() {
+    let mut fixture = Fixture::new();
+    fixture.tables.set_unreadable(&[Family::Ipv4]);
+    let synced = fixture.services(vec![web("web", 10)]).try_sync();
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 0);
+    assert_eq!((synced.unread, synced.is_success()), (1, false));
+    // It is read again until it can be printed.
+    let next = synced.next.expect("the table is read again");
+    let synced = fixture.proxier.sync(next).unwrap();
+    assert_eq!((synced.unread, synced.is_success()), (1, false));
+    let next = synced.next.expect("the table is read again");
+    fixture.tables.set_unreadable(&[]);
+    let synced = fixture.proxier.sync(next).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 2);
+    assert_eq!(synced.next, None);
+}
+
+/// A Service of both families.
+fn dual_stack(name: &str, number: u8) -> Service {
+    let mut service = web(name, number);
+    service.cluster_ips = vec![service.cluster_ip.clone(), format!("fd00:96::{number}")];
+    service.ip_families = Family::ALL.into();
+    service
+}
+
+#[test]
+fn tables_of_one_family_that_cannot_be_read_before_a_retry_do_not_prevent_changes_of_the_other_one() {
+    let mut fixture = Fixture::new();
+    fixture.tables.refuse(Some("fd00:96::10"));
+    let synced = fixture.services(vec![dual_stack("web", 10)]).try_sync();
+    assert!(!synced.is_success());
+    fixture.tables.refuse(None);
+    fixture.tables.fail_readings(1);
+    fixture.change(web("added", 11));
+    let synced = fixture.proxier.sync(synced.next.unwrap()).unwrap();
+    let added = fixture.rules_with(Family::Ipv4, "KUBE-PORTALS-CONTAINER", "added");
+    assert_eq!((added.len(), synced.unread), (1, 1));
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    let text = "IPv6 tables cannot be read, portal rules are not changed";
+    assert!(events.iter().any(|event| event.contains(text)), "{events:?}");
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv6).len(), 0);
+    let synced = fixture.proxier.sync(synced.next.unwrap()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv6).len(), 2);
+}
+
+#[test]
+fn damaged_tables_of_one_family_that_cannot_be_read_do_not_prevent_changes_of_the_other_one() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![dual_stack("web", 10)]).sync();
+    // Another program flushes the tables of IPv6.
+    let empty = Ruleset::new();
+    fixture.tables.0.lock().unwrap().set_ruleset(Family::Ipv6, empty);
+    // The reading of a built-in chain shows it.
+    fixture.tables.fail_readings_after(1, 1);
+    fixture.change(web("added", 11));
+    let damaged = Key::Chains(Family::Ipv6, Table::Nat);
+    assert!(fixture.proxier.recheck([damaged]));
+    let synced = fixture.proxier.sync(fixture.now).unwrap();
+    let added = fixture.rules_with(Family::Ipv4, "KUBE-PORTALS-CONTAINER", "added");
+    assert_eq!((added.len(), synced.unread), (1, 1));
+    let synced = fixture.proxier.sync(synced.next.unwrap()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv6).len(), 2);
+}
+
+#[test]
+fn many_refused_portals_do_not_cost_a_run_of_the_tool_each() {
+    let mut fixture = Fixture::new();
+    fixture.services(Vec::new()).sync();
+    fixture.tables.refuse(Some("-d 10.96."));
+    fixture.tables.take_inputs();
+    let services = (0..90).map(|number| web(&format!("s{number}"), number));
+    let synced = fixture.services(services.collect()).try_sync();
+    assert_eq!(synced.report.counts().failed, 90, "{synced}");
+    assert!(fixture.tables.take_inputs() < 40);
+    fixture.tables.refuse(None);
+    fixture.sync();
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 180);
 }

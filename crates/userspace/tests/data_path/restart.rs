@@ -196,3 +196,22 @@ fn a_family_that_an_earlier_process_served_and_this_one_does_not_has_no_portal_r
     assert!(new.tables.portal_rules(Family::Ipv6).is_empty());
     assert!(!new.tables.portal_rules(Family::Ipv4).is_empty());
 }
+
+#[test]
+fn a_family_that_is_not_served_is_searched_until_its_tables_can_be_printed() {
+    let mut service = web("web", 10);
+    service.cluster_ips = vec![service.cluster_ip.clone(), "fd00:96::1".to_owned()];
+    service.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    let mut earlier = Fixture::new();
+    earlier.services(vec![service.clone()]).sync();
+    let mut without = config();
+    without.services.families = [Family::Ipv4].into();
+    earlier.tables.set_unreadable(&[Family::Ipv6]);
+    let mut new = Fixture::with(&without, earlier.tables.clone(), Default::default());
+    new.services(vec![service]).sync();
+    assert!(!new.tables.portal_rules(Family::Ipv6).is_empty());
+    new.tables.set_unreadable(&[]);
+    new.proxier.resync();
+    new.sync();
+    assert!(new.tables.portal_rules(Family::Ipv6).is_empty());
+}

@@ -24,14 +24,16 @@ pub(crate) const LEFT: [u8; 4] = [203, 0, 113, 99];
 #[derive(Clone, Default)]
 pub(crate) struct Tables(
     pub(crate) Arc<Mutex<Fake>>,
-    Arc<Mutex<u32>>,
+    Arc<Mutex<(u32, u32)>>,
     Arc<Mutex<Option<String>>>,
+    Arc<Mutex<usize>>,
 );
 
 impl Iptables for Tables {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let refused = self.2.lock().unwrap().clone();
         let mut fake = self.0.lock().unwrap();
+        *self.3.lock().unwrap() += operations.len();
         let execute = |operation: &Operation| {
             let refused = refused.as_deref();
             match refused.and_then(|text| refused_edit(operation, text)) {
@@ -43,8 +45,11 @@ impl Iptables for Tables {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
-        let mut failing = self.1.lock().unwrap();
-        if *failing > 0 {
+        let mut readings = self.1.lock().unwrap();
+        let (before, failing) = &mut *readings;
+        if *before > 0 {
+            *before -= 1;
+        } else if *failing > 0 {
             *failing -= 1;
             return Err(Error::custom("read tables", "the program did not end in time"));
         }
@@ -136,9 +141,32 @@ impl Tables {
         *self.2.lock().unwrap() = text.map(str::to_owned);
     }
 
+    /// The number of inputs since the last call, also of those that were refused.
+    pub(crate) fn take_inputs(&self) -> usize {
+        std::mem::take(&mut *self.3.lock().unwrap())
+    }
+
     /// So many readings fail from now on.
     pub(crate) fn fail_readings(&self, count: u32) {
-        *self.1.lock().unwrap() = count;
+        self.fail_readings_after(0, count);
+    }
+
+    /// So many readings fail after others that do not.
+    pub(crate) fn fail_readings_after(&self, others: u32, count: u32) {
+        *self.1.lock().unwrap() = (others, count);
+    }
+
+    /// The tool cannot print table `nat` of these families from now on, but all others.
+    pub(crate) fn set_unreadable(&self, families: &[Family]) {
+        let mut fake = self.0.lock().unwrap();
+        let mut tables = Fake::new();
+        for family in Family::ALL {
+            tables.set_ruleset(family, fake.ruleset(family));
+        }
+        for family in families {
+            tables.set_unreadable(*family, Table::Nat);
+        }
+        *fake = tables;
     }
 
     /// A chain as `iptables-save` prints its rules.
