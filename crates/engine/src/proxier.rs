@@ -604,6 +604,13 @@ impl<M: DataPath> Proxier<M> {
         }
     }
 
+    /// The time before which an object is not read again, or the one that it is repaired with.
+    fn delayed_until(&self, key: &M::Key, now: Instant) -> Option<Instant> {
+        let until = |key: &M::Key| self.reverted.delayed_until(key, now);
+        let repaired = self.state.repaired_with(key);
+        until(key).max(repaired.as_ref().and_then(until))
+    }
+
     /// Reads the addresses of the node. Node ports are served at these: they must be known before the Services are resolved.
     fn read_addresses(&mut self) -> Result<(), SyncErrorOf<M>> {
         let read = self.state.interface_addresses(&mut self.kernel.0);
@@ -643,7 +650,12 @@ impl<M: DataPath> Proxier<M> {
         self.is_comparable = true;
         self.stopwatch.end(Stage::Apply);
         let no_listing_before = self.reverted.no_listing_before(now);
-        let recheck = no_listing_before.filter(|_| !self.recheck.is_empty() || self.needs_later_listing);
+        let recheck = self
+            .recheck
+            .iter()
+            .filter_map(|key| self.delayed_until(key, now))
+            .min();
+        let later_listing = no_listing_before.filter(|_| self.needs_later_listing);
         Synced {
             plan,
             report,
@@ -651,7 +663,7 @@ impl<M: DataPath> Proxier<M> {
             next: if self.needs_listing {
                 Some(now)
             } else {
-                [self.retries.next(), self.state.next(), recheck]
+                [self.retries.next(), self.state.next(), recheck, later_listing]
                     .into_iter()
                     .flatten()
                     .min()

@@ -124,6 +124,12 @@ impl<K: Display + Ord> Reverted<K> {
         delayed.max()
     }
 
+    /// The time before which an object of which there was a notice is not read; `None` if it is not delayed.
+    pub(crate) fn delayed_until(&self, key: &K, now: Instant) -> Option<Instant> {
+        let run = self.runs.get(key).filter(|run| run.is_delayed(now))?;
+        run.delayed_until(now)
+    }
+
     /// Records a notice that an object may have changed. Returns whether its repair is delayed: it was changed back again and again, and soon
     /// after the last repair. Otherwise it is read in this pass.
     pub(crate) fn notice(&mut self, key: &K, now: Instant) -> bool {

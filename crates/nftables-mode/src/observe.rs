@@ -420,7 +420,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
         }
     }
     for (family, keys) in elements {
-        changed.extend(reread_elements(state, kernel, family, &keys)?);
+        changed.extend(reread_elements(state, kernel, family, &keys));
     }
     Ok(changed)
 }
@@ -441,19 +441,14 @@ fn doubt(state: &mut State, family: Family, families: &mut BTreeSet<Family>) -> 
     Some(Key::Table(family))
 }
 
-fn reread_elements(
-    state: &mut State,
-    kernel: &mut Kernel,
-    family: Family,
-    keys: &ToRead<'_>,
-) -> Result<Vec<Key>, Error> {
+fn reread_elements(state: &mut State, kernel: &mut Kernel, family: Family, keys: &ToRead<'_>) -> Vec<Key> {
     let Some(table) = state
         .family(family)
         .table
         .as_ref()
         .map(|table| table.slot.table(family))
     else {
-        return Ok(Vec::new());
+        return Vec::new();
     };
     let mut changed = Vec::new();
     let uncertain = state.family(family).uncertain();
@@ -468,7 +463,7 @@ fn reread_elements(
                 }
                 Err(error) if error.is_not_found() => {
                     state.family_mut(family).needs_listing = true;
-                    return Ok(vec![Key::Table(family)]);
+                    return vec![Key::Table(family)];
                 }
                 Err(_) => state.family_mut(family).doubt_elements(),
             }
@@ -513,7 +508,7 @@ fn reread_elements(
                 // Without the table there is nothing, and a listing makes it again.
                 Err(error) if error.is_not_found() => {
                     state.family_mut(family).needs_listing = true;
-                    return Ok(vec![Key::Table(family)]);
+                    return vec![Key::Table(family)];
                 }
                 Err(_) => {
                     state.family_mut(family).doubt_elements();
@@ -541,5 +536,5 @@ fn reread_elements(
             changed.push(key.clone());
         }
     }
-    Ok(changed)
+    changed
 }

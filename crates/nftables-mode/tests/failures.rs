@@ -43,6 +43,8 @@ struct Tables {
     gone: Arc<Mutex<Option<TableKey>>>,
     /// Whether tables cannot be listed.
     unreadable: Arc<Mutex<bool>>,
+    /// Whether single elements cannot be read.
+    unfindable: Arc<Mutex<bool>>,
     /// Whether the replies of transactions are lost, which are executed.
     lost: Arc<Mutex<bool>>,
     /// The generation of the ruleset, if another program changes something at each listing of chains.
@@ -60,6 +62,7 @@ impl Tables {
             failing: Arc::default(),
             gone: Arc::default(),
             unreadable: Arc::default(),
+            unfindable: Arc::default(),
             lost: Arc::default(),
             busy: None,
             listed: Arc::default(),
@@ -134,6 +137,9 @@ impl Nftables for Tables {
     }
 
     fn find_elements(&mut self, elements: &Elements) -> Result<Vec<Option<Element>>, Error> {
+        if *self.unfindable.lock().unwrap() {
+            return Err(Error::custom("find elements", "not now"));
+        }
         self.tables.find_elements(elements)
     }
 
@@ -556,7 +562,7 @@ fn the_page_of_metrics_has_what_is_served_and_counts_failures() {
         assert_eq!(count(&lines, sample), value, "{sample}");
     }
     *failing.lock().unwrap() = Some("ns/local");
-    process.endpoints("local", &[(4, false), (5, false), (6, false)]);
+    process.endpoints("local", &[(4, true)]);
     process.now += Duration::from_secs(1);
     let synced = process.proxier.sync(process.now).unwrap();
     assert!(!synced.is_success(), "{synced}");
@@ -571,6 +577,10 @@ fn the_page_of_metrics_has_what_is_served_and_counts_failures() {
 fn owner() -> (Process, Arc<Mutex<bool>>, Arc<Mutex<usize>>) {
     let node = Node::new(&Calls::default());
     let tables = Tables::of(&node);
+    owner_with(node, tables)
+}
+
+fn owner_with(node: Node, tables: Tables) -> (Process, Arc<Mutex<bool>>, Arc<Mutex<usize>>) {
     let (lost, listed) = (Arc::clone(&tables.lost), Arc::clone(&tables.listed));
     let mut kernel = node.kernel();
     kernel.owns_tables = true;
@@ -619,4 +629,65 @@ fn a_write_whose_reply_was_lost_is_read_again_although_a_listing_reads_no_elemen
             assert_eq!(*listed.lock().unwrap(), 0);
         }
     }
+}
+
+#[test]
+fn udp_flows_are_deleted_after_a_write_whose_reply_was_lost() {
+    for has_listing in [true, false] {
+        let (mut process, lost, _) = owner();
+        add_dns(&mut process);
+        process.sync();
+        *lost.lock().unwrap() = true;
+        process.endpoints("dns", &[(4, false)]);
+        process.now += Duration::from_secs(1);
+        let synced = process.proxier.sync(process.now).unwrap();
+        assert!(!has_deleted_flows(&synced), "{synced}");
+        *lost.lock().unwrap() = false;
+        process.now += Duration::from_secs(600);
+        if has_listing {
+            process.proxier.resync();
+        }
+        let synced = process.proxier.sync(process.now).unwrap();
+        assert!(has_deleted_flows(&synced), "{synced}");
+    }
+}
+
+#[test]
+fn elements_that_cannot_be_read_do_not_prevent_the_writes_of_other_services() {
+    let node = Node::new(&Calls::default());
+    let tables = Tables::of(&node);
+    let unfindable = Arc::clone(&tables.unfindable);
+    let (mut process, lost, _) = owner_with(node, tables);
+    *lost.lock().unwrap() = true;
+    process.endpoints("a", &[(1, false), (2, false)]);
+    process.now += Duration::from_secs(1);
+    let synced = process.proxier.sync(process.now).unwrap();
+    assert_eq!(synced.counts().failed, 1, "{synced}");
+    *lost.lock().unwrap() = false;
+    *unfindable.lock().unwrap() = true;
+    process.service(service("c", 3));
+    process.endpoints("c", &[(7, false)]);
+    // The retry is due.
+    process.now += Duration::from_secs(600);
+    let mut syncs = 0;
+    while let Some(at) = {
+        let synced = process.proxier.sync(process.now).unwrap();
+        assert!(synced.is_success(), "{synced}");
+        synced.next
+    } {
+        syncs += 1;
+        assert!(syncs < 10, "syncs do not end");
+        process.now = at.max(process.now);
+    }
+    let frontend = |last| Request {
+        frontend: FrontendKey {
+            address: [10, 96, 0, last].into(),
+            protocol: Protocol::Tcp,
+            port: 80,
+        },
+        client: Client::Host([10, 244, 0, 77].into()),
+    };
+    let served = process.node.served(&[frontend(1), frontend(2), frontend(3)]);
+    let numbers: Vec<usize> = served.iter().map(|endpoints| endpoints.len()).collect();
+    assert_eq!(numbers, [2, 1, 1]);
 }
