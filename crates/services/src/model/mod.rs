@@ -62,7 +62,8 @@ pub(crate) struct Model {
     resolvable: NameMap<Resolvable>,
     index: ServiceIndex,
     interfaces: Vec<InterfaceAddress>,
-    /// The last Node object of this node. It is used even after the object was deleted.
+    /// The last Node object of this node, with the last addresses and the last pod networks that it had. It is used even after the object
+    /// was deleted.
     own_node: Option<Node>,
     node_facts: NodeFacts,
     other_nodes: OtherNodes,
@@ -245,11 +246,8 @@ impl Model {
             self.set_service(service.name.clone(), Some(&service), &mut events);
         }
         let own = ObjectName::new("", Arc::clone(&self.config.node_name));
-        if self.own_node.as_ref().is_some_and(|node| node.name != own) {
-            self.own_node = None;
-        }
-        if let Some(node) = self.nodes.get(&own) {
-            self.own_node = Some(node.clone());
+        if self.own_node.as_ref().is_none_or(|node| node.name != own) {
+            self.own_node = self.nodes.get(&own).cloned();
         }
         self.node_facts_changed();
         self.other_nodes = OtherNodes::default();
@@ -422,7 +420,7 @@ impl Model {
         if let Some(now) = &changed.now {
             addresses.extend(now.addresses.iter().map(|address| address.address));
             if *now.name.name == *self.config.node_name {
-                self.own_node = Some(Node::clone(now));
+                self.set_own_node(Node::clone(now));
                 self.node_facts_changed();
             } else {
                 self.other_nodes.add(now);
@@ -431,6 +429,19 @@ impl Model {
         for address in addresses {
             self.affect_virtual_ip(address);
         }
+    }
+
+    /// Keeps the addresses and pod networks of a Node that has none any more: the kubelet registers a deleted Node again without them.
+    fn set_own_node(&mut self, mut node: Node) {
+        if let Some(before) = self.own_node.take() {
+            if node.addresses.is_empty() {
+                node.addresses = before.addresses;
+            }
+            if node.pod_cidrs.is_empty() {
+                node.pod_cidrs = before.pod_cidrs;
+            }
+        }
+        self.own_node = Some(node);
     }
 
     /// Adds the Services that have an address as external or load-balancer IP to the affected ones.
