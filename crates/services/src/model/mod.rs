@@ -3,6 +3,7 @@
 //! The model has the objects of all sources and the facts of this node. It resolves a Service to one [`ServicePort`] per port and
 //! family. For every change it determines the affected Services; indexes make the cost of this independent of the number of Services.
 
+mod affected;
 pub(crate) mod annotation;
 mod annotation_policy;
 mod endpoint;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use kernlink_base::Family;
 
+use self::affected::AffectedServices;
 pub use self::annotation_policy::AnnotationPolicy;
 pub use self::endpoints::{UnusedReason, UnusedSlice};
 pub use self::explanation::{ExplainedEndpoint, ExplainedEndpoints};
@@ -46,7 +48,7 @@ pub use self::service_spec::ExclusionReason;
 use self::service_spec::ServicePorts;
 use crate::config::{Config, NodePortAddresses};
 use crate::event::{self, Event, Reason, Subject};
-use crate::name_map::{NameMap, NameSet};
+use crate::name_map::NameMap;
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Service, SourceId};
 
 /// The objects of all sources, and the facts of this node.
@@ -67,8 +69,8 @@ pub(crate) struct Model {
     own_node: Option<Node>,
     node_facts: NodeFacts,
     other_nodes: OtherNodes,
-    /// The Services that changes affected; a Service may occur more than once.
-    affected: Vec<ObjectName>,
+    /// The Services that changes affected since the last update.
+    affected: AffectedServices,
     /// Whether the configuration or the facts of this node changed.
     node_changed: bool,
     /// Whether a change of an EndpointSlice must not wait for others.
@@ -109,7 +111,7 @@ impl Model {
             interfaces: Vec::new(),
             own_node: None,
             other_nodes: OtherNodes::default(),
-            affected: Vec::new(),
+            affected: AffectedServices::default(),
             node_changed: true,
             is_urgent: false,
         }
@@ -199,6 +201,7 @@ impl Model {
                 }
             }
         }
+        self.limit_affected();
         events
     }
 
@@ -214,6 +217,7 @@ impl Model {
         for changed in self.nodes.remove_source(source) {
             self.node_changed(&changed);
         }
+        self.limit_affected();
         events
     }
 
@@ -228,6 +232,7 @@ impl Model {
         if addresses != self.interfaces {
             self.interfaces = addresses;
             self.node_facts_changed();
+            self.limit_affected();
         }
     }
 
@@ -255,22 +260,14 @@ impl Model {
             self.other_nodes.add(node);
         }
         self.node_changed = true;
+        self.limit_affected();
         events
     }
 
     /// The changes since the last call.
     pub(crate) fn take_affected(&mut self) -> Affected {
-        let mut services = std::mem::take(&mut self.affected);
-        if services.len() > 1 {
-            // The order of the changes is kept: it is the order in memory, which makes the first update faster.
-            let mut seen: NameSet<&ObjectName> = NameSet::default();
-            seen.reserve(services.len());
-            let first: Vec<bool> = services.iter().map(|service| seen.insert(service)).collect();
-            let mut first = first.into_iter();
-            services.retain(|_| first.next() == Some(true));
-        }
         Affected {
-            services,
+            services: self.affected.take(),
             node: std::mem::take(&mut self.node_changed),
         }
     }
@@ -447,6 +444,11 @@ impl Model {
     /// Adds the Services that have an address as external or load-balancer IP to the affected ones.
     fn affect_virtual_ip(&mut self, address: IpAddr) {
         self.affected.extend(self.index.with_virtual_ip(address).cloned());
+    }
+
+    /// Bounds the affected Services, see [`AffectedServices::limit`].
+    fn limit_affected(&mut self) {
+        self.affected.limit(self.resolvable.len());
     }
 
     /// Determines the facts of this node again, and adds the Services that depend on changed facts to the affected ones.
