@@ -25,7 +25,7 @@ pub(crate) struct ClusterObjects {
     failed: Vec<(Kind, String)>,
     /// Whether a kind was read again since the last line about one that cannot be read: what the log says of the others is then not true of it.
     has_recovered: bool,
-    /// What the Node lacks.
+    /// What the Node lacks, as long as its kind is not synced.
     node: Option<String>,
     /// Whether ServiceCIDR objects are read.
     has_service_cidrs: bool,
@@ -56,6 +56,9 @@ impl ClusterObjects {
                     if changes.contains(&Change::synced(kind)) {
                         self.synced.insert(kind);
                     }
+                }
+                if self.synced.contains(&Kind::Node) {
+                    self.node = None;
                 }
                 if self.synced.len() == KINDS.len() {
                     self.complete_since.get_or_insert_with(Instant::now);
@@ -279,6 +282,17 @@ mod tests {
         objects.receive(Update::ServiceCidrsFailed(Some("forbidden".to_owned())));
         assert_eq!(objects.take_service_cidrs(), Some(networks));
         assert_eq!(objects.take_service_cidrs(), None);
+    }
+
+    #[test]
+    fn what_the_node_lacked_is_no_reason_after_it_was_synced() {
+        let mut objects = ClusterObjects::default();
+        let lacks = "waiting: the Node n has no address";
+        objects.receive(Update::Node(lacks.to_owned()));
+        objects.receive(Update::Changes(vec![Change::synced(Kind::Service)]));
+        assert_eq!(objects.may_start(), Err(Some(lacks.to_owned())));
+        objects.receive(Update::Changes(vec![Change::synced(Kind::Node)]));
+        assert_eq!(objects.may_start(), Err(None));
     }
 
     #[test]

@@ -396,7 +396,7 @@ fn an_invalid_endpoint_does_not_affect_the_others() {
         lines(&converted.errors),
         [
             "metadata.name: is missing",
-            "ports[0].port: 70000 is not a port (1 to 65535)",
+            "ports[0].port: 70000 is not a port (1 to 65535); the port is ignored",
         ]
     );
     object = self::slice();
@@ -406,6 +406,28 @@ fn an_invalid_endpoint_does_not_affect_the_others() {
         (slice.address_type, slice.endpoints.len()),
         (AddressType::Other, 0)
     );
+}
+
+/// The API server checks neither the number nor the sign.
+#[test]
+fn an_endpoint_port_that_is_out_of_range_does_not_affect_the_others() {
+    let mut object = slice();
+    let port = |name: &str, port| discovery::EndpointPort {
+        name: Some(name.to_owned()),
+        port: Some(port),
+        ..Default::default()
+    };
+    object.ports = Some(vec![port("a", 70_000), port("b", 8080), port("c", -1)]);
+    let converted = Converter::new().endpoint_slice(&object);
+    let errors = [
+        "ports[0].port: 70000 is not a port (1 to 65535); the port is ignored",
+        "ports[2].port: -1 is not a port (1 to 65535); the port is ignored",
+    ];
+    assert_eq!(lines(&converted.errors), errors);
+    let slice = converted.object.unwrap();
+    let ports: Vec<_> = slice.ports.iter().map(|port| port.port).collect();
+    assert_eq!(ports, [8080]);
+    assert!(!slice.endpoints.is_empty());
 }
 
 #[test]

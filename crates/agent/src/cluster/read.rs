@@ -1,6 +1,6 @@
 //! The present objects, for programs that do not follow changes.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -27,8 +27,8 @@ pub struct Objects {
 /// That of `on_failure`.
 pub fn read(
     options: &Options,
-    mut on_problem: impl FnMut(String),
-    mut on_failure: impl FnMut(String) -> Result<(), String>,
+    on_problem: impl FnMut(String),
+    on_failure: impl FnMut(String) -> Result<(), String>,
 ) -> Result<Objects, String> {
     let (sender, updates) = mpsc::channel();
     let traffic = Traffic::new().map_err(|error| error.to_string())?;
@@ -37,8 +37,18 @@ pub fn read(
         let _ = sender.send(update);
     });
     let _cluster = cluster.map_err(|error| error.to_string())?;
+    collect(&updates, options.has_service_cidrs, on_problem, on_failure)
+}
+
+/// Receives updates until each list is complete. `awaits_service_cidrs` is whether ServiceCIDR objects are read too.
+fn collect(
+    updates: &Receiver<Update>,
+    awaits_service_cidrs: bool,
+    mut on_problem: impl FnMut(String),
+    mut on_failure: impl FnMut(String) -> Result<(), String>,
+) -> Result<Objects, String> {
     let mut objects = Objects::default();
-    let mut has_service_cidrs = !options.has_service_cidrs;
+    let mut has_service_cidrs = !awaits_service_cidrs;
     let mut missing = vec![Kind::Service, Kind::EndpointSlice, Kind::Node];
     // Since only the networks of cluster IPs are missing.
     let mut complete: Option<Instant> = None;
@@ -66,8 +76,8 @@ pub fn read(
                 problems.texts.into_iter().for_each(&mut on_problem);
             }
             Some(Update::Node(problem)) => on_problem(problem),
-            // A watch after the lists.
-            Some(Update::Failed { .. }) if missing.is_empty() => {}
+            // A watch after the list.
+            Some(Update::Failed { kind, .. }) if !missing.contains(&kind) => {}
             Some(Update::Failed { kind, problem, .. }) => on_failure(format!("{kind}: {problem}"))?,
             Some(Update::ServiceCidrs(networks)) => {
                 objects.service_cidrs = Some(networks);
@@ -82,4 +92,47 @@ pub fn read(
         }
     }
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(kind: Kind) -> Update {
+        Update::Failed {
+            kind,
+            problem: "refused".to_owned(),
+            received: None,
+        }
+    }
+
+    fn synced(kind: Kind) -> Update {
+        Update::Changes(vec![Change::synced(kind)])
+    }
+
+    /// What is read after these updates, if the first failure is the last one.
+    fn read(list: impl IntoIterator<Item = Update>) -> Result<Objects, String> {
+        let (sender, updates) = mpsc::channel();
+        for update in list {
+            sender.send(update).unwrap();
+        }
+        drop(sender);
+        collect(&updates, false, |_| {}, Err)
+    }
+
+    #[test]
+    fn only_a_kind_whose_list_is_not_complete_can_fail() {
+        let [first, second, third] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+        let objects = read([
+            synced(first),
+            failed(first),
+            synced(second),
+            failed(first),
+            synced(third),
+        ]);
+        let changes = [first, second, third].map(Change::synced).to_vec();
+        assert_eq!(objects.unwrap().changes, changes);
+        let objects = read([synced(first), failed(second), synced(second), synced(third)]);
+        assert_eq!(objects, Err("EndpointSlice: refused".to_owned()));
+    }
 }

@@ -8,7 +8,7 @@ use kernlink_services::address::parse_address;
 use kernlink_services::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints};
 
 use super::partial::{self as api, Label, Time};
-use super::{Converted, Converter, Names, port, protocol, quoted};
+use super::{Converted, Converter, Names, not_a_port, protocol, quoted};
 use crate::error::{FieldError, FieldErrors};
 
 /// Converts all fields except the endpoints. All invalid fields are reported.
@@ -38,14 +38,7 @@ pub(super) fn convert(
         }
     };
     let ports = object.ports.iter().enumerate();
-    let ports = ports.filter_map(|(position, object)| {
-        let field = format_args!("ports[{position}].protocol");
-        Some(EndpointPort {
-            name: object.name.as_deref().map(|name| names.intern(name)),
-            protocol: protocol(object.protocol.as_ref(), field, errors)?,
-            port: port(object.port, format_args!("ports[{position}].port"), errors),
-        })
-    });
+    let ports = ports.filter_map(|(position, port)| endpoint_port(port, position, names, errors));
     let ports = ports.collect();
     let label = |name| Label::find(&metadata.labels, name);
     Some(EndpointSlice {
@@ -57,6 +50,25 @@ pub(super) fn convert(
         endpoints: Vec::new(),
         trigger_time: trigger_time(metadata),
     })
+}
+
+/// `None` if the protocol is unknown, or the number is out of range, which the API server does not check: the port is ignored.
+fn endpoint_port(
+    object: &api::EndpointPort,
+    position: usize,
+    names: &mut Names,
+    errors: &mut FieldErrors,
+) -> Option<EndpointPort> {
+    let field = format_args!("ports[{position}].protocol");
+    let protocol = protocol(object.protocol.as_ref(), field, errors)?;
+    let number = object.port.unwrap_or_default();
+    let Ok(port) = u16::try_from(number) else {
+        let reason = format!("{}; the port is ignored", not_a_port(number));
+        errors.ignore(format_args!("ports[{position}].port"), reason);
+        return None;
+    };
+    let name = object.name.as_deref().map(|name| names.intern(name));
+    Some(EndpointPort { name, protocol, port })
 }
 
 /// `None` if the annotation is missing or is not an RFC 3339 time: kube-proxy ignores such a value too.

@@ -43,7 +43,7 @@ use crate::error::{FieldError, FieldErrors};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted<T> {
     /// The object. `None` if a field of the object as a whole is invalid. An invalid endpoint, Node address or pod network, a port with an
-    /// unknown protocol, and an unknown value of a policy or type are ignored, and the object is converted without them.
+    /// unknown protocol, an endpoint port that is out of range, and an unknown value of a policy or type are ignored, and the object is converted without them.
     pub object: Option<T>,
     /// All invalid fields: those of the object as a whole, then those of its endpoints, addresses and networks.
     pub errors: Vec<FieldError>,
@@ -78,7 +78,8 @@ impl Converter {
         self.service_after(&object.into(), Vec::new())
     }
 
-    /// Converts an EndpointSlice. An endpoint with an invalid field is ignored, and so is a port with an unknown protocol.
+    /// Converts an EndpointSlice. An endpoint with an invalid field is ignored, and so is a port with an unknown protocol or with a number
+    /// that is out of range.
     ///
     /// - A missing namespace is `default`.
     /// - Only the first address of an endpoint is used. An IPv4-mapped IPv6 address is converted to the IPv4 address.
@@ -261,7 +262,7 @@ fn protocol(text: Option<&String>, field: impl fmt::Display, errors: &mut FieldE
     }
 }
 
-/// Checks the range of a port; 0 if absent, 0 or invalid.
+/// Checks the range of a port of a Service; 0 if absent, 0 or invalid.
 fn port(number: Option<i32>, field: impl fmt::Display, errors: &mut FieldErrors) -> u16 {
     let number = number.unwrap_or_default();
     u16::try_from(number).unwrap_or_else(|_| {

@@ -3,6 +3,7 @@
 //! The model has the objects of all sources and the facts of this node. It resolves a Service to one [`ServicePort`] per port and
 //! family. For every change it determines the affected Services; indexes make the cost of this independent of the number of Services.
 
+mod affected;
 pub(crate) mod annotation;
 mod annotation_policy;
 mod endpoint;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use kernlink_base::Family;
 
+use self::affected::AffectedServices;
 pub use self::annotation_policy::AnnotationPolicy;
 pub use self::endpoints::{UnusedReason, UnusedSlice};
 pub use self::explanation::{ExplainedEndpoint, ExplainedEndpoints};
@@ -46,7 +48,7 @@ pub use self::service_spec::ExclusionReason;
 use self::service_spec::ServicePorts;
 use crate::config::{Config, NodePortAddresses};
 use crate::event::{self, Event, Reason, Subject};
-use crate::name_map::{NameMap, NameSet};
+use crate::name_map::NameMap;
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Service, SourceId};
 
 /// The objects of all sources, and the facts of this node.
@@ -62,12 +64,13 @@ pub(crate) struct Model {
     resolvable: NameMap<Resolvable>,
     index: ServiceIndex,
     interfaces: Vec<InterfaceAddress>,
-    /// The last Node object of this node. It is used even after the object was deleted.
+    /// The last Node object of this node, with the last addresses and the last pod networks that it had. It is used even after the object
+    /// was deleted.
     own_node: Option<Node>,
     node_facts: NodeFacts,
     other_nodes: OtherNodes,
-    /// The Services that changes affected; a Service may occur more than once.
-    affected: Vec<ObjectName>,
+    /// The Services that changes affected since the last update.
+    affected: AffectedServices,
     /// Whether the configuration or the facts of this node changed.
     node_changed: bool,
     /// Whether a change of an EndpointSlice must not wait for others.
@@ -108,7 +111,7 @@ impl Model {
             interfaces: Vec::new(),
             own_node: None,
             other_nodes: OtherNodes::default(),
-            affected: Vec::new(),
+            affected: AffectedServices::default(),
             node_changed: true,
             is_urgent: false,
         }
@@ -198,6 +201,7 @@ impl Model {
                 }
             }
         }
+        self.limit_affected();
         events
     }
 
@@ -213,6 +217,7 @@ impl Model {
         for changed in self.nodes.remove_source(source) {
             self.node_changed(&changed);
         }
+        self.limit_affected();
         events
     }
 
@@ -227,6 +232,7 @@ impl Model {
         if addresses != self.interfaces {
             self.interfaces = addresses;
             self.node_facts_changed();
+            self.limit_affected();
         }
     }
 
@@ -245,11 +251,8 @@ impl Model {
             self.set_service(service.name.clone(), Some(&service), &mut events);
         }
         let own = ObjectName::new("", Arc::clone(&self.config.node_name));
-        if self.own_node.as_ref().is_some_and(|node| node.name != own) {
-            self.own_node = None;
-        }
-        if let Some(node) = self.nodes.get(&own) {
-            self.own_node = Some(node.clone());
+        if self.own_node.as_ref().is_none_or(|node| node.name != own) {
+            self.own_node = self.nodes.get(&own).cloned();
         }
         self.node_facts_changed();
         self.other_nodes = OtherNodes::default();
@@ -257,22 +260,14 @@ impl Model {
             self.other_nodes.add(node);
         }
         self.node_changed = true;
+        self.limit_affected();
         events
     }
 
     /// The changes since the last call.
     pub(crate) fn take_affected(&mut self) -> Affected {
-        let mut services = std::mem::take(&mut self.affected);
-        if services.len() > 1 {
-            // The order of the changes is kept: it is the order in memory, which makes the first update faster.
-            let mut seen: NameSet<&ObjectName> = NameSet::default();
-            seen.reserve(services.len());
-            let first: Vec<bool> = services.iter().map(|service| seen.insert(service)).collect();
-            let mut first = first.into_iter();
-            services.retain(|_| first.next() == Some(true));
-        }
         Affected {
-            services,
+            services: self.affected.take(),
             node: std::mem::take(&mut self.node_changed),
         }
     }
@@ -422,7 +417,7 @@ impl Model {
         if let Some(now) = &changed.now {
             addresses.extend(now.addresses.iter().map(|address| address.address));
             if *now.name.name == *self.config.node_name {
-                self.own_node = Some(Node::clone(now));
+                self.set_own_node(Node::clone(now));
                 self.node_facts_changed();
             } else {
                 self.other_nodes.add(now);
@@ -433,9 +428,27 @@ impl Model {
         }
     }
 
+    /// Keeps the addresses and pod networks of a Node that has none any more: the kubelet registers a deleted Node again without them.
+    fn set_own_node(&mut self, mut node: Node) {
+        if let Some(before) = self.own_node.take() {
+            if node.addresses.is_empty() {
+                node.addresses = before.addresses;
+            }
+            if node.pod_cidrs.is_empty() {
+                node.pod_cidrs = before.pod_cidrs;
+            }
+        }
+        self.own_node = Some(node);
+    }
+
     /// Adds the Services that have an address as external or load-balancer IP to the affected ones.
     fn affect_virtual_ip(&mut self, address: IpAddr) {
         self.affected.extend(self.index.with_virtual_ip(address).cloned());
+    }
+
+    /// Bounds the affected Services, see [`AffectedServices::limit`].
+    fn limit_affected(&mut self) {
+        self.affected.limit(self.resolvable.len());
     }
 
     /// Determines the facts of this node again, and adds the Services that depend on changed facts to the affected ones.

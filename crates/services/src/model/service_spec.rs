@@ -55,6 +55,10 @@ impl fmt::Display for ExclusionReason {
 /// The longest session affinity that Kubernetes allows: a day, in seconds.
 const MAX_AFFINITY: u64 = 86_400;
 
+/// The largest number of frontends of the external IPs of a Service in a family: any user who may create a Service chooses the number of its
+/// external IPs and of its ports, and each pair of them is a frontend.
+const MAX_EXTERNAL_FRONTENDS: usize = 65_536;
+
 /// The label that assigns a Service to another service proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
@@ -257,6 +261,7 @@ impl Reader<'_> {
         Some(Duration::from_secs(used))
     }
 
+    /// The first external IPs, as many as the number of ports permits.
     fn external_ips(&mut self, family: Family) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
         let mut seen = HashSet::new();
@@ -272,6 +277,14 @@ impl Reader<'_> {
                     "not an IP address; ignored",
                 ),
             }
+        }
+        let ports = self.service.ports.len();
+        let most = MAX_EXTERNAL_FRONTENDS / ports.max(1);
+        if addresses.len() > most {
+            let given = format!("{} {family} addresses", addresses.len());
+            let problem = format!("with {ports} ports at most {most} are served; the others are ignored");
+            self.invalid("spec.externalIPs".to_owned(), &given, &problem);
+            addresses.truncate(most);
         }
         addresses
     }
@@ -506,6 +519,33 @@ mod tests {
                 "Service shop/web: spec.externalIPs[0]: the Service has no IPv6 cluster IP; 2001:db8::1 is not programmed",
                 "Service shop/web: status.loadBalancer.ingress[0].ip: the Service has no IPv6 cluster IP; \
                  2001:db8::2 is not programmed",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_product_of_external_ips_and_ports_is_bounded() {
+        let mut service = web();
+        service.ports = (1..=1_000)
+            .map(|number| Port::new(format!("p{number}"), number))
+            .collect();
+        let address = |number| format!("203.0.113.{number}");
+        service.external_ips = (0..65).map(address).collect();
+        assert_eq!(events(&read(&service)), [""; 0]);
+        let all = read(&service).ports[0].service.external_ips.clone();
+        assert_eq!(all.len(), 65);
+        service.external_ips.extend((65..200).map(address));
+        let bounded = read(&service);
+        let served = bounded.ports.iter().map(|port| &port.service.external_ips);
+        assert!(
+            served.eq(std::iter::repeat_n(&all, 1_000)),
+            "the first ones are kept"
+        );
+        assert_eq!(
+            events(&bounded),
+            [
+                "Service shop/web: spec.externalIPs: invalid value \"200 IPv4 addresses\": with 1000 ports at most 65 are served; \
+                 the others are ignored"
             ]
         );
     }
