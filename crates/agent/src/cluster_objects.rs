@@ -99,7 +99,10 @@ impl ClusterObjects {
             }
             Update::Node(problem) => {
                 tracing::warn!("{problem}");
-                self.node = Some(problem);
+                // It may be taken after a change that was sent later.
+                if !self.synced.contains(&Kind::Node) {
+                    self.node = Some(problem);
+                }
             }
             Update::ServiceCidrs(networks) => {
                 tracing::debug!(?networks, "the networks of the ServiceCIDR objects");
@@ -292,6 +295,8 @@ mod tests {
         objects.receive(Update::Changes(vec![Change::synced(Kind::Service)]));
         assert_eq!(objects.may_start(), Err(Some(lacks.to_owned())));
         objects.receive(Update::Changes(vec![Change::synced(Kind::Node)]));
+        assert_eq!(objects.may_start(), Err(None));
+        objects.receive(Update::Node(lacks.to_owned()));
         assert_eq!(objects.may_start(), Err(None));
     }
 

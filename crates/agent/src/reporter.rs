@@ -153,7 +153,8 @@ impl Limit {
         let key = (reason.to_owned(), note.to_owned());
         let burst = match self.written.get(&key) {
             None => BURST,
-            Some(written) if written.has_ended => BURST_OF_REPEATED,
+            // The last one is the failure.
+            Some(written) if written.has_ended => BURST_OF_REPEATED - u32::from(reason == SOLVED),
             Some(_) => return false,
         };
         let since = self.since.get_or_insert(now);
@@ -272,7 +273,7 @@ mod tests {
             number += u32::from(limit.permits("WatchFailed", "no events", start));
             number += u32::from(limit.permits(SOLVED, "solved: no events", start));
         }
-        assert_eq!(number, BURST_OF_REPEATED);
+        assert_eq!(number, BURST_OF_REPEATED - 1);
         assert!(limit.permits("MissingModule", "ip_vs", start));
         assert_eq!(limit.written.len(), 3);
     }

@@ -150,12 +150,15 @@ mod tests {
                 assert_eq!(lookups(&skeleton.base, chain, set), 2, "{chain}");
             }
             for chain in ["balance-0", "short-balance-0", "affinity-0", "short-affinity-0"] {
-                let attempt = chain.replace("balance", "try").replace("affinity", "affinity-try");
+                let attempt = chain
+                    .replace("balance", "try")
+                    .replace("affinity", "affinity-try");
                 let jump = Expression::from(kernlink_nftables::Immediate::verdict(
                     kernlink_nftables::Verdict::Jump(attempt.into()),
                 ));
                 let rules = skeleton.inner.rules.iter();
-                let jumps = rules.filter(|rule| *rule.chain.name == *chain && rule.expressions.contains(&jump));
+                let jumps =
+                    rules.filter(|rule| *rule.chain.name == *chain && rule.expressions.contains(&jump));
                 assert_eq!(jumps.count(), 2, "{chain}");
             }
         }

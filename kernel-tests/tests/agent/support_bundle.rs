@@ -315,7 +315,11 @@ fn an_archive_that_a_signal_ends_does_not_stay() {
             // It takes the questions, and answers none.
             let socket = manifests.0.join(format!("socket-{signal}-{}", before.is_some()));
             let _listener = UnixListener::bind(&socket).unwrap();
-            let mut command = programs::agent();
+            // Under `nohup` the signal is ignored, also by the agent.
+            let mut command = programs::command("env");
+            command
+                .arg("--default-signal=HUP")
+                .arg(programs::agent().get_program());
             command
                 .args(["support-bundle", "--without-preflight", "--socket"])
                 .arg(&socket);
@@ -369,12 +373,12 @@ fn an_agent_in_a_sync_is_asked_again() {
             };
             let body = body.to_string();
             let length = body.len();
+            let _ = sender.send(request);
             write!(
                 &stream,
                 "HTTP/1.1 {status} Status\r\nContent-Length: {length}\r\n\r\n{body}"
             )
             .unwrap();
-            let _ = sender.send(request);
         }
     });
     let archive = folder.0.join("archive");

@@ -84,6 +84,8 @@ impl Kernel {
                 if writes.first().is_some_and(|first| place(first) != place(write)) {
                     self.write(&writes, &mut refusals, &mut outcomes);
                     writes.clear();
+                    // Of another family or table.
+                    refusals = 0;
                 }
                 writes.push(write);
                 continue;

@@ -107,8 +107,8 @@ impl DataPath for State {
     }
 
     fn due(&self, now: Instant) -> Vec<Key> {
-        let is_due = self.next_reading().is_some_and(|next| next <= now);
-        let unread = self.unread_families().filter(|_| is_due);
+        let is_due = |family: &Family| self.reading_of(*family).is_some_and(|time| time <= now);
+        let unread = self.unread_families().filter(is_due);
         let unread = unread.map(|family| Key::Chains(family, RulesTable::Nat));
         unread
             .chain(self.busy.iter().copied().map(Key::Listener))

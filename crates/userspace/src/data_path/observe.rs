@@ -96,7 +96,12 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
 pub(super) fn observe_again(state: &mut State, kernel: &mut Kernel, family: Family) {
     let was_readable = state.chains[family.index()].is_readable;
     match read(&mut *kernel.rules, family) {
-        Ok(tables) => state.observe_tables(family, &tables),
+        Ok(tables) => {
+            if was_readable {
+                state.events.extend(unreadable_rules(&tables, family));
+            }
+            state.observe_tables(family, &tables);
+        }
         Err(error) => {
             let event = record_unread(state, family, &error);
             // Otherwise the last listing reported it.
@@ -121,7 +126,7 @@ fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec
 fn record_unread(state: &mut State, family: Family, error: &RulesError) -> Event {
     state.chains[family.index()].is_readable = false;
     state.is_unread[family.index()] = true;
-    state.read_later(error.is_unsupported());
+    state.read_later(family, error.is_unsupported());
     let text = format!(
         "{family} tables cannot be read, portal rules are not changed: {}",
         ErrorChain(error)
@@ -174,8 +179,10 @@ impl State {
             }
         }
         self.is_unread[family.index()] = !chains.is_readable;
-        if !chains.is_readable {
-            self.read_later(false);
+        if chains.is_readable {
+            self.read_again[family.index()] = None;
+        } else {
+            self.read_later(family, false);
         }
         self.rules[family.index()].observe_all(rules);
         let was_readable = std::mem::replace(&mut self.chains[family.index()], chains).is_readable;

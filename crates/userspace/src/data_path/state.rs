@@ -100,8 +100,8 @@ pub struct State {
     pub(super) is_unread: [bool; 2],
     /// Events about rules that could not be read outside a listing, which no sync has returned yet.
     pub(super) events: Vec<Event>,
-    /// When rules that could not be read are read again, and the number of attempts that failed.
-    pub(super) read_again: Option<(Instant, u32)>,
+    /// When rules of each family that could not be read are read again, and the number of attempts that failed.
+    pub(super) read_again: [Option<(Instant, u32)>; 2],
     /// The portals of each service port, by its id.
     pub(super) placed: Vec<Vec<Placed>>,
     /// The service port of each listening port.
@@ -146,7 +146,7 @@ impl State {
             is_recorded: [false; 2],
             is_unread: [false; 2],
             events: Vec::new(),
-            read_again: None,
+            read_again: [None; 2],
             placed: Vec::new(),
             owners: HashMap::new(),
             unplaced: BTreeSet::new(),
@@ -217,16 +217,15 @@ impl State {
         events
     }
 
-    /// Sets when rules of a family that could not be read are read again. A host that does not support them is asked again by the next
-    /// listing only.
-    pub(super) fn read_later(&mut self, is_unsupported: bool) {
-        if let Some(now) = self.now.filter(|_| !is_unsupported) {
-            let failures = self
-                .read_again
-                .map_or(1, |(_, failures)| failures.saturating_add(1));
-            let delay = Backoff::default().delay(failures, u64::MAX);
-            self.read_again = Some((now + delay, failures));
-        }
+    /// Sets when rules of a family that could not be read are read again. A host that does not support them, and never did, is asked again by the
+    /// next listing only.
+    pub(super) fn read_later(&mut self, family: Family, is_unsupported: bool) {
+        let family = family.index();
+        let is_unsupported = is_unsupported && !self.is_recorded[family];
+        self.read_again[family] = self.now.filter(|_| !is_unsupported).map(|now| {
+            let failures = self.read_again[family].map_or(1, |(_, failures)| failures.saturating_add(1));
+            (now + Backoff::default().delay(failures, u64::MAX), failures)
+        });
     }
 
     /// The families whose rules could not be read.
@@ -235,9 +234,16 @@ impl State {
         families.filter(|family| !self.is_recorded[family.index()] || self.is_unread[family.index()])
     }
 
+    /// When the rules of a family that could not be read are read again.
+    pub(super) fn reading_of(&self, family: Family) -> Option<Instant> {
+        self.read_again[family.index()].map(|(time, _)| time)
+    }
+
     pub(super) fn next_reading(&self) -> Option<Instant> {
-        let (next, _) = self.read_again?;
-        self.unread_families().next().map(|_| next)
+        let times = self
+            .unread_families()
+            .filter_map(|family| self.reading_of(family));
+        times.min()
     }
 
     pub(super) fn record_write(&mut self, write: &Write) {
