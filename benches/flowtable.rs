@@ -118,6 +118,8 @@ fn sink(mut stream: TcpStream) {
 /// Sends on one connection for some time. Returns GiB a second, and the processor time of all processors in seconds for a GiB.
 fn send(target: SocketAddr) -> io::Result<(f64, f64)> {
     let mut stream = TcpStream::connect_timeout(&target, Duration::from_secs(10))?;
+    // A broken connection is an error.
+    stream.set_write_timeout(Some(Duration::from_secs(10)))?;
     let buffer = vec![0; 1 << 16];
     let (start, before) = (Instant::now(), busy()?);
     let mut bytes = 0;

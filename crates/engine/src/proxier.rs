@@ -653,7 +653,8 @@ impl<M: DataPath> Proxier<M> {
         let recheck = self
             .recheck
             .iter()
-            .filter_map(|key| self.delayed_until(key, now))
+            // What it is repaired with may have changed by this plan.
+            .map(|key| self.delayed_until(key, now).unwrap_or(now))
             .min();
         let later_listing = no_listing_before.filter(|_| self.needs_later_listing);
         Synced {

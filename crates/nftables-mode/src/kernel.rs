@@ -20,6 +20,9 @@ use crate::operation::{Create, Operation, Write, owner_flags};
 /// kernel grow between two.
 const MOST_ELEMENTS: usize = 4_000;
 
+/// How often the clients with session affinity of a table that is replaced are read, if they cannot be read.
+const COPIES: usize = 3;
+
 /// How often a transaction is repeated without the operations that were refused, before each operation has a transaction of its own.
 const MOST_ROUNDS: usize = 4;
 
@@ -147,13 +150,18 @@ impl Kernel {
 
     /// Copies the clients with session affinity to a table that no packet reaches yet.
     fn copy_clients(&mut self, from: &SetKey, to: &TableKey) -> Result<(), Error> {
-        let elements = match self.tables.list_elements(from) {
-            Ok(elements) => elements,
-            // An earlier version of the table may have had other sets. Clients that are not copied get an endpoint again.
-            Err(error) if error.is_not_found() || matches!(error, TableError::Interrupted { .. }) => {
-                return Ok(());
+        let mut listed = self.tables.list_elements(from);
+        for _ in 1..COPIES {
+            if listed.as_ref().map_or_else(TableError::is_not_found, |_| true) {
+                break;
             }
-            Err(error) => return Err(error.into()),
+            listed = self.tables.list_elements(from);
+        }
+        let elements = match listed {
+            Ok(elements) => elements,
+            // An earlier version of the table may have had other sets. Clients that are not copied get an endpoint again: without the switch no change of
+            // any Service would take effect.
+            Err(_) => return Ok(()),
         };
         let elements = elements
             .into_iter()

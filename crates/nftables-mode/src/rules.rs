@@ -102,6 +102,9 @@ pub(crate) fn creation(
     operations
 }
 
+/// How often an element is looked for that a transaction may replace: see [`class`](crate::class).
+const LOOKUPS: usize = 2;
+
 /// The chain that refuses packets to cluster IPs.
 const CHECK_CLUSTER_IPS: &str = "check-cluster-ips";
 
@@ -141,6 +144,11 @@ mod tests {
                 };
                 part.rules.iter().filter(is_of).filter(uses_set).count()
             };
+            let groups = crate::ranges::groups(family).count();
+            assert_eq!(
+                lookups(&skeleton.inner, "source-ranges", SetName::RestrictedFrontends),
+                2 * groups
+            );
             for (chain, set) in [
                 ("filter-prerouting-pre-dnat", SetName::RestrictedFrontends),
                 ("filter-output-pre-dnat", SetName::RestrictedFrontends),

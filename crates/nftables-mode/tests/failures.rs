@@ -47,6 +47,8 @@ struct Tables {
     unfindable: Arc<Mutex<bool>>,
     /// Whether the replies of transactions are lost, which are executed.
     lost: Arc<Mutex<bool>>,
+    /// Whether those of transactions are lost that delete a table.
+    lost_switch: Arc<Mutex<bool>>,
     /// The generation of the ruleset, if another program changes something at each listing of chains.
     busy: Option<u32>,
     /// The listings of elements.
@@ -64,6 +66,7 @@ impl Tables {
             unreadable: Arc::default(),
             unfindable: Arc::default(),
             lost: Arc::default(),
+            lost_switch: Arc::default(),
             busy: None,
             listed: Arc::default(),
             interrupted: Arc::default(),
@@ -94,7 +97,9 @@ impl Nftables for Tables {
             self.tables.0.lock().apply(&[deletion]).unwrap();
         }
         let outcomes = self.tables.execute_at(generation, transaction);
-        if *self.lost.lock().unwrap() {
+        let deletes = |operation: &Operation| matches!(operation, Operation::Delete(ItemKey::Table(_)));
+        let is_switch = transaction.iter().any(deletes);
+        if *self.lost.lock().unwrap() || is_switch && *self.lost_switch.lock().unwrap() {
             let source = kernlink_netlink::Error::TimedOut;
             return vec![Err(Error::Failed { source }); transaction.len()];
         }
@@ -127,6 +132,9 @@ impl Nftables for Tables {
 
     fn elements<'a>(&'a mut self, set: &SetKey) -> Result<ElementIter<'a>, Error> {
         *self.listed.lock().unwrap() += 1;
+        if &*set.name == "affinity-clients" && *self.unfindable.lock().unwrap() {
+            return Err(Error::custom("list elements", "not now"));
+        }
         if *self.interrupted.lock().unwrap() {
             return Err(Error::Interrupted {
                 attempt: "list elements".into(),
@@ -690,4 +698,25 @@ fn elements_that_cannot_be_read_do_not_prevent_the_writes_of_other_services() {
     let served = process.node.served(&[frontend(1), frontend(2), frontend(3)]);
     let numbers: Vec<usize> = served.iter().map(|endpoints| endpoints.len()).collect();
     assert_eq!(numbers, [2, 1, 1]);
+}
+
+#[test]
+fn udp_flows_are_deleted_after_a_switch_whose_reply_was_lost() {
+    let node = Node::new(&Calls::default());
+    let tables = Tables::of(&node);
+    let lost = Arc::clone(&tables.lost_switch);
+    let mut process = process(node, tables);
+    add_dns(&mut process);
+    process.sync();
+    change_rules(&mut process);
+    process.endpoints("dns", &[(4, false)]);
+    *lost.lock().unwrap() = true;
+    process.now += Duration::from_secs(1);
+    let synced = process.proxier.sync(process.now).unwrap();
+    assert!(!has_deleted_flows(&synced), "{synced}");
+    assert_eq!(&*table(&process).name, SECOND_TABLE);
+    *lost.lock().unwrap() = false;
+    process.now += Duration::from_secs(600);
+    let synced = process.proxier.sync(process.now).unwrap();
+    assert!(has_deleted_flows(&synced), "{synced}");
 }

@@ -2,8 +2,8 @@
 
 use kernlink_nftables::{Bitwise, Immediate, Register, Value, Verdict};
 
-use super::CHECK_CLUSTER_IPS;
 use super::builder::Builder;
+use super::{CHECK_CLUSTER_IPS, LOOKUPS};
 use crate::layout::SetName;
 use crate::ranges;
 
@@ -36,8 +36,10 @@ impl Builder<'_> {
             dispatch.push(rule);
         }
         self.chain("source-ranges");
-        for rule in dispatch {
-            self.rule("source-ranges", rule);
+        for _ in 0..LOOKUPS {
+            for rule in &dispatch {
+                self.rule("source-ranges", rule.clone());
+            }
         }
         self.rule("source-ranges", vec![Self::verdict(Verdict::Drop)]);
     }

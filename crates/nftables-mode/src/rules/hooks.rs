@@ -5,15 +5,12 @@ use kernlink_nftables::{
     Expression, Hook, Masquerade, Meta, MetaKey, MetaSet, NatFlags, Register, Value,
 };
 
-use super::CHECK_CLUSTER_IPS;
 use super::builder::Builder;
+use super::{CHECK_CLUSTER_IPS, LOOKUPS};
 use crate::layout::SetName;
 
 /// The bit in `ct status` of a connection whose destination was translated.
 const DNAT: u32 = 0x20;
-
-/// How often a base chain looks for the frontend of a packet that has none: see [`class`](crate::class).
-const LOOKUPS: usize = 2;
 
 /// The base chains: name, type, hook and priority.
 const BASE_CHAINS: [(&str, ChainType, Hook, i32); 8] = [

@@ -85,7 +85,13 @@ impl State {
             }
             Operation::Flows(pass) => self.flows.tracked.record_failure(pass),
             Operation::Create(create) => self.family_mut(create.parameters.family).totals.failures += 1,
-            Operation::Switch(switch) => self.family_mut(switch.parameters.family).totals.failures += 1,
+            Operation::Switch(switch) => {
+                let family = switch.parameters.family;
+                if error.is_outcome_unknown() {
+                    self.flows.outcome_unknown(family);
+                }
+                self.family_mut(family).totals.failures += 1;
+            }
             Operation::DeleteTable(table) => {
                 let is_family = |family: &&mut FamilyState| TableFamily::from(family.family) == table.family;
                 if let Some(family) = self.families.iter_mut().find(is_family) {
