@@ -133,7 +133,8 @@ fn what_another_program_deletes_is_noticed_and_written_again() {
             // One sync for each family, in any order.
             wait::until(|| {
                 let rules = tools::must("nft", &["-t", "list", "ruleset"]);
-                let is_complete = rules.matches("jump services").count() == 4;
+                // Twice in each of two chains.
+                let is_complete = rules.matches("jump services").count() == 2 * 2 * Family::ALL.len();
                 is_complete.then_some(()).ok_or(rules)
             });
             assert_served(network, &deleted.join(" "));

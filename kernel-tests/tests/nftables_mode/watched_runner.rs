@@ -35,7 +35,8 @@ fn await_tables(families: &[Family]) {
         for family in ["ip", "ip6"] {
             tables += &tools::run("nft", &["-t", "list", "table", family, "kernlink"]).unwrap_or_default();
         }
-        let is_complete = tables.matches("jump services").count() == 2 * families.len();
+        // Twice in each of two chains.
+        let is_complete = tables.matches("jump services").count() == 2 * 2 * families.len();
         is_complete.then_some(()).ok_or(tables)
     });
 }
