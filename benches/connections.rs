@@ -29,7 +29,9 @@ fn run() -> Result<()> {
         nodes.push(Node::new(IPVS, size, || ipvs(&cluster))?);
     }
     let all = measure(&nodes, ROUNDS, TIME)?;
-    all.iter().try_for_each(|one| one.print(GROUP))?;
+    for one in &all {
+        println!("{}", one.text()?);
+    }
     for one in all.iter().filter(|one| one.name == NFTABLES) {
         let of_ipvs = all
             .iter()

@@ -71,21 +71,33 @@ pub struct Connections {
 }
 
 impl Connections {
+    /// The medians, and the time that one of a hundred connections exceeded.
+    ///
+    /// # Errors
+    /// If nothing was measured.
+    pub fn text(&self) -> Result<String> {
+        let Self { name, size, .. } = self;
+        let rate = middle(self.rates.clone());
+        let (half, most) = (self.time(0.5)?, self.time(0.99)?);
+        Ok(format!(
+            "{name} {size}: {rate:.0} connections/s, {half:.2?}, p99 {most:.2?}"
+        ))
+    }
+
+    /// The time that this part of the connections did not exceed.
+    fn time(&self, part: f64) -> Result<Duration> {
+        let index = (self.times.len() as f64 * part) as usize;
+        Ok(self.times.get(index).copied().ok_or("no connections")?)
+    }
+
     /// Prints the figures `GROUP.connections_per_s.NAME.SIZE`, the median of the rounds, and `GROUP.connect_us.NAME.SIZE`, the median of the connections.
     ///
     /// # Errors
     /// If a name is invalid, or nothing was measured.
     pub fn print(&self, group: &str) -> Result<()> {
-        let Self {
-            name, size, times, ..
-        } = self;
-        let at = |part: f64| -> Result<Duration> {
-            let index = (times.len() as f64 * part) as usize;
-            Ok(times.get(index).copied().ok_or("no connections")?)
-        };
-        let rate = middle(self.rates.clone());
-        let (half, most) = (at(0.5)?, at(0.99)?);
-        println!("{name} {size}: {rate:.0} connections/s, {half:.2?}, p99 {most:.2?}");
+        let Self { name, size, .. } = self;
+        println!("{}", self.text()?);
+        let (rate, half) = (middle(self.rates.clone()), self.time(0.5)?);
         let of = |what: &str| format!("{group}.{what}.{name}.{size}");
         figure(&of("connections_per_s"), rate, "connections/s")?;
         figure(&of("connect_us"), half.as_secs_f64() * 1e6, "us")?;
