@@ -50,7 +50,7 @@ pub enum Event {
 }
 
 impl fmt::Display for Event {
-    /// Similar to `conntrack -E -o extended`: `[NEW] ipv4 2 tcp 6 ...`. An overrun is the sentence `events were lost`.
+    /// Similar to `conntrack -E -o extended`: `[NEW] ipv4 2 tcp 6 ...`. An overrun is the sentence `events were lost: the receive buffer was full`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::New(flow) => write!(f, "[NEW] {flow}"),

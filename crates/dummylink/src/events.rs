@@ -27,7 +27,7 @@ pub enum Event {
 }
 
 impl fmt::Display for Event {
-    /// The link or address; before it `deleted`, as `ip monitor` prints `Deleted`. An overrun is the sentence `events were lost`.
+    /// The link or address; before it `deleted`, as `ip monitor` prints `Deleted`. An overrun is the sentence `events were lost: the receive buffer was full`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::LinkChanged(link) => write!(f, "link {link}"),

@@ -41,7 +41,7 @@ pub enum Event {
 impl fmt::Display for Event {
     /// As `nft monitor` prints it: a command, or `# new generation 7 by process 4242 (nft)`; a step of a trace as [`Trace`] prints. The types of
     /// elements are known to the set only, so elements and lookups are printed as [`Operation`] prints them. What was deleted prints by its
-    /// key. An overrun is the sentence `events were lost`.
+    /// key. An overrun is the sentence `events were lost: the receive buffer was full`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Event::Added(item) => Operation::Add(item.clone()).fmt(f),
