@@ -21,7 +21,12 @@ pub(crate) const MOST_ENDPOINTS: usize = 1 << MOST_BITS;
 pub(crate) const TRIES: usize = 8;
 
 /// How often the only index of the class 0 is tried.
-pub(crate) const TRIES_OF_ONE: usize = 2;
+const TRIES_OF_ONE: usize = 2;
+
+/// How often an index of a class is chosen before the last try, if it is `several` in classes with more than one index.
+pub(crate) fn tries(bits: u32, several: usize) -> usize {
+    if bits == 0 { TRIES_OF_ONE } else { several }
+}
 
 /// The classes with session affinity are multiples of this: fewer rules, more tries.
 pub(crate) const AFFINITY_STEP: u32 = 2;

@@ -102,11 +102,12 @@ impl DataPath for State {
     }
 
     fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
-        observe::observe_keys(self, kernel, keys)
+        observe::observe_keys(self, kernel, keys);
+        Ok(())
     }
 
     fn recheck(&mut self, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
-        observe::recheck(self, kernel, keys)
+        Ok(observe::recheck(self, kernel, keys))
     }
 
     /// A listing does not read the elements of a table that no other program can change, that has too many, or whose sets others change all the

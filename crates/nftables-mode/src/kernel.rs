@@ -150,18 +150,22 @@ impl Kernel {
 
     /// Copies the clients with session affinity to a table that no packet reaches yet.
     fn copy_clients(&mut self, from: &SetKey, to: &TableKey) -> Result<(), Error> {
-        let mut listed = self.tables.list_elements(from);
-        for _ in 1..COPIES {
-            if listed.as_ref().map_or_else(TableError::is_not_found, |_| true) {
-                break;
+        let mut attempts = 0;
+        let elements = loop {
+            attempts += 1;
+            match self.tables.list_elements(from) {
+                Ok(elements) => break elements,
+                // An earlier version of the table may have had other sets, and what others interrupt was listed several times. Clients that are not
+                // copied get an endpoint again: without the switch no change of any Service would take effect.
+                Err(error)
+                    if attempts == COPIES
+                        || error.is_not_found()
+                        || matches!(error, TableError::Interrupted { .. }) =>
+                {
+                    return Ok(());
+                }
+                Err(_) => {}
             }
-            listed = self.tables.list_elements(from);
-        }
-        let elements = match listed {
-            Ok(elements) => elements,
-            // An earlier version of the table may have had other sets. Clients that are not copied get an endpoint again: without the switch no change of
-            // any Service would take effect.
-            Err(_) => return Ok(()),
         };
         let elements = elements
             .into_iter()

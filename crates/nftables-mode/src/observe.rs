@@ -341,13 +341,13 @@ fn pool_of(family: Family, item: &Item) -> Option<(FrontendKey, u32)> {
 }
 
 /// Reads single objects again.
-pub(crate) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
-    reread(state, kernel, keys).map(|_| ())
+pub(crate) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) {
+    _ = reread(state, kernel, keys);
 }
 
 /// Reads single objects again, and makes those dirty that differ from the recorded ones. Returns those that are repaired by another table.
-pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
-    let changed = reread(state, kernel, keys)?;
+pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Vec<Key> {
+    let changed = reread(state, kernel, keys);
     for key in &changed {
         state.set_dirty(key);
         if let Key::Service(family, name) = key {
@@ -359,14 +359,14 @@ pub(crate) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
         }
     }
     // A Service is repaired by itself: a listing of many elements takes too long.
-    Ok(changed
+    changed
         .into_iter()
         .filter(|key| matches!(key, Key::Table(_)))
-        .collect())
+        .collect()
 }
 
 /// Reads single objects again. Returns those that differ from the recorded ones.
-fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Vec<Key> {
     let mut changed = Vec::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
     let mut elements: BTreeMap<Family, ToRead> = BTreeMap::new();
@@ -422,7 +422,7 @@ fn reread(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Ke
     for (family, keys) in elements {
         changed.extend(reread_elements(state, kernel, family, &keys));
     }
-    Ok(changed)
+    changed
 }
 
 /// What is read again of a family, each with elements of it that this process may not have written.

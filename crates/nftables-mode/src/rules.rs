@@ -121,19 +121,24 @@ mod tests {
     use super::*;
     use crate::layout::Slot;
 
+    fn skeleton(family: Family) -> (TableKey, Skeleton) {
+        let table = Slot::First.table(family);
+        let parameters = Parameters {
+            family,
+            mark: 1 << 14,
+            masquerade_all: false,
+            pods: None,
+        };
+        let skeleton = Skeleton::new(&table, &parameters);
+        (table, skeleton)
+    }
+
     /// A lookup may miss an element that a transaction replaces: one that follows it finds the new one. Each chain that decides by a lookup of what is
     /// replaced has it twice.
     #[test]
     fn what_a_transaction_replaces_is_looked_up_twice() {
         for family in Family::ALL {
-            let table = Slot::First.table(family);
-            let parameters = Parameters {
-                family,
-                mark: 1 << 14,
-                masquerade_all: false,
-                pods: None,
-            };
-            let skeleton = Skeleton::new(&table, &parameters);
+            let (_, skeleton) = skeleton(family);
             let lookups = |part: &Part, chain: &str, set: SetName| {
                 let is_of = |rule: &&Rule| *rule.chain.name == *chain;
                 let uses_set = |rule: &&Rule| {
@@ -176,14 +181,7 @@ mod tests {
     #[test]
     fn every_lookup_in_a_map_writes_its_value_to_a_register() {
         for family in Family::ALL {
-            let table = Slot::First.table(family);
-            let parameters = Parameters {
-                family,
-                mark: 1 << 14,
-                masquerade_all: false,
-                pods: None,
-            };
-            let skeleton = Skeleton::new(&table, &parameters);
+            let (table, skeleton) = skeleton(family);
             let operations = creation(&table, &skeleton, family, TableFlags::empty());
             let maps: Vec<_> = operations
                 .iter()

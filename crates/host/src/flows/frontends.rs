@@ -110,12 +110,10 @@ impl UdpFrontends {
     /// Records that it is not known whether the step was done after which [`stale_after`](Self::stale_after) compares: if it was, no step follows with which
     /// these destinations of a family would be compared.
     pub fn outcome_unknown(&mut self, family: Family) {
-        let addresses: Vec<SocketAddr> = self.changed.keys().copied().collect();
-        for address in addresses {
-            if Family::of(address.ip()) == family {
-                self.tracked.add_stale(address);
-            }
-        }
+        let addresses = self.changed.keys().copied();
+        addresses
+            .filter(|address| Family::of(address.ip()) == family)
+            .for_each(|address| self.tracked.add_stale(address));
     }
 
     /// The same for writes that no packet meets before another step was done, such as those to a table that is to replace another one: all

@@ -66,11 +66,7 @@ impl Builder<'_> {
                 self.rule_of_client(choose.clone(), rule, &comment);
                 let affinity = format!("{prefix}affinity-{bits}");
                 self.rule(affinity.clone(), vec![Self::jump(forget.clone())]);
-                let tries = match bits {
-                    0 => class::TRIES_OF_ONE,
-                    _ => class::AFFINITY_TRIES,
-                };
-                for _ in 0..tries {
+                for _ in 0..class::tries(bits, class::AFFINITY_TRIES) {
                     self.rule(affinity.clone(), vec![Self::jump(choose.clone())]);
                 }
                 if let Some(fewer) = bits.checked_sub(class::AFFINITY_STEP) {

@@ -67,11 +67,7 @@ impl Builder<'_> {
                 self.rule(attempt.clone(), rule);
                 let balance = format!("{prefix}balance-{bits}");
                 self.chain(balance.clone());
-                let tries = match bits {
-                    0 => class::TRIES_OF_ONE,
-                    _ => class::TRIES,
-                };
-                for _ in 0..tries {
+                for _ in 0..class::tries(bits, class::TRIES) {
                     self.rule(balance.clone(), vec![Self::jump(attempt.clone())]);
                 }
                 if let Some(fewer) = bits.checked_sub(1) {
