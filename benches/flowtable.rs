@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::cluster::{self, Cluster};
 use kernlink_benches::runs::middle;
+use kernlink_benches::traffic::listen_at_endpoints;
 use kernlink_benches::{Result, exit_code, figure};
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::Network;
@@ -36,54 +37,29 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let network = Network::new(1);
-    let pod = network.pods.first().ok_or("no pod")?;
-    // At the addresses of all endpoints.
-    let listener = pod.run(|| {
-        tools::ip(&["route", "add", "local", "11.0.0.0/8", "dev", "lo"]);
-        TcpListener::bind("0.0.0.0:8080")
-    })?;
+    let listener = listen_at_endpoints(&network)?;
     // Ends with the process.
     thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.map(sink))));
     // Its socket is the owner of the tables.
     let _served = network.node.run(|| -> Result<Proxier> {
-        let via = Network::pod_ipv4(0).to_string();
-        tools::ip(&["route", "add", "11.0.0.0/8", "via", &via]);
         let cluster = Cluster::new(SERVICES);
         let mut proxier = cluster.proxier(&cluster::nftables_config()?, Kernel::open()?)?;
         proxier.set_clock(Instant::now);
         cluster::sync(&mut proxier)?;
         Ok(proxier)
     })?;
-    let mut rates = [Vec::new(), Vec::new()];
-    let mut costs = [Vec::new(), Vec::new()];
+    let [mut rates, mut costs] = [const { [Vec::new(), Vec::new()] }; 2];
     for round in 0..=ROUNDS {
-        for (has_flowtable, (rates, costs)) in [false, true].into_iter().zip(rates.iter_mut().zip(&mut costs))
-        {
-            if has_flowtable {
-                network
-                    .node
-                    .run(|| tools::run_with_input("nft", &["-f", "-"], FLOWTABLE))?;
-            }
-            let (rate, cost) = network.client.run(|| send(SERVICE.into()))?;
-            if has_flowtable {
-                let packets = network
-                    .node
-                    .run(|| tools::run("nft", &["list", "table", "inet", "bench"]))?;
-                println!(
-                    "{}",
-                    packets
-                        .lines()
-                        .find(|line| line.contains("counter"))
-                        .unwrap_or_default()
-                );
-                network
-                    .node
-                    .run(|| tools::run("nft", &["delete", "table", "inet", "bench"]))?;
-            }
+        for has_flowtable in [false, true] {
+            let (rate, cost) = if has_flowtable {
+                send_with_flowtable(&network)?
+            } else {
+                send(&network)?
+            };
             // The first round is not counted.
             if round > 0 {
-                rates.push(rate);
-                costs.push(cost);
+                rates[usize::from(has_flowtable)].push(rate);
+                costs[usize::from(has_flowtable)].push(cost);
             }
         }
     }
@@ -111,9 +87,30 @@ fn sink(mut stream: TcpStream) {
     while matches!(stream.read(&mut buffer), Ok(1..)) {}
 }
 
-/// Sends on one connection for some time. Returns GiB a second, and the processor time of all processors in seconds for a GiB.
-fn send(target: SocketAddr) -> io::Result<(f64, f64)> {
-    let mut stream = TcpStream::connect_timeout(&target, Duration::from_secs(10))?;
+/// As [`send`], with a flowtable meanwhile.
+fn send_with_flowtable(network: &Network) -> Result<(f64, f64)> {
+    let nft = |arguments: &[&str], input: &str| {
+        network
+            .node
+            .run(|| tools::run_with_input("nft", arguments, input))
+    };
+    nft(&["-f", "-"], FLOWTABLE)?;
+    let sent = send(network)?;
+    // Packets of the connection that passed the chain of the table, before the flowtable took it.
+    let table = nft(&["list", "table", "inet", "bench"], "")?;
+    table
+        .lines()
+        .filter(|line| line.contains("counter"))
+        .for_each(|line| println!("{}", line.trim()));
+    nft(&["delete", "table", "inet", "bench"], "")?;
+    Ok(sent)
+}
+
+/// Sends on one connection of the client for some time. Returns GiB a second, and the processor time of all processors in seconds for a GiB.
+fn send(network: &Network) -> Result<(f64, f64)> {
+    let target = SERVICE.into();
+    let connect = || TcpStream::connect_timeout(&target, Duration::from_secs(10));
+    let mut stream = network.client.run(connect)?;
     // A broken connection is an error.
     stream.set_write_timeout(Some(Duration::from_secs(10)))?;
     let buffer = vec![0; 1 << 16];

@@ -30,19 +30,13 @@ impl Node {
     /// Those of `serve`, and if the server cannot be started.
     pub fn new<T: 'static>(name: &str, size: u32, serve: impl FnOnce() -> Result<T>) -> Result<Self> {
         let network = Network::new(1);
-        let pod = network.pods.first().ok_or("no pod")?;
-        let listener = pod.run(|| {
-            tools::ip(&["route", "add", "local", "11.0.0.0/8", "dev", "lo"]);
-            TcpListener::bind("0.0.0.0:8080")
-        })?;
+        let listener = listen_at_endpoints(&network)?;
         // Ends with the process.
         thread::spawn(move || listener.incoming().for_each(drop));
         network
             .client
             .run(|| tools::set_sysctl("net.ipv4.ip_local_port_range", "1024 65000"));
         let entered = network.node.enter();
-        let pod = Network::pod_ipv4(0).to_string();
-        tools::ip(&["route", "add", "11.0.0.0/8", "via", &pod]);
         tools::ip(&["route", "add", "10.0.0.0/8", "dev", "client"]);
         // Connections that were reset are not counted for long.
         tools::set_sysctl("net.netfilter.nf_conntrack_tcp_timeout_close", "1");
@@ -55,6 +49,23 @@ impl Node {
             _served: served,
         })
     }
+}
+
+/// A listener in the first pod of a network at the addresses of all endpoints of a [`Cluster`](crate::cluster::Cluster), to which the node sends packets to
+/// them.
+///
+/// # Errors
+/// If the network has no pod, or the port cannot be bound.
+pub fn listen_at_endpoints(network: &Network) -> Result<TcpListener> {
+    let pod = network.pods.first().ok_or("no pod")?;
+    let via = Network::pod_ipv4(0).to_string();
+    network
+        .node
+        .run(|| tools::ip(&["route", "add", "11.0.0.0/8", "via", &via]));
+    Ok(pod.run(|| {
+        tools::ip(&["route", "add", "local", "11.0.0.0/8", "dev", "lo"]);
+        TcpListener::bind("0.0.0.0:8080")
+    })?)
 }
 
 /// The connections at a node.
