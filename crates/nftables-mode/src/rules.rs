@@ -105,8 +105,14 @@ pub(crate) fn creation(
 /// How often an element is looked for that a transaction may replace: see [`class`](crate::class).
 const LOOKUPS: usize = 2;
 
-/// The chain that refuses packets to cluster IPs.
-const CHECK_CLUSTER_IPS: &str = "check-cluster-ips";
+/// The chain that decides whether the frontend of a packet is restricted.
+const RESTRICTIONS: &str = "restrictions";
+
+/// The chain that refuses packets to frontends that have no endpoint.
+const CHECK_ENDPOINTS: &str = "check-endpoints";
+
+/// The chain that refuses these, and packets to cluster IPs.
+const CHECK_SERVICES: &str = "check-services";
 
 /// Whether an address may be the destination of translated packets.
 pub(crate) fn is_destination(address: IpAddr) -> bool {
@@ -150,13 +156,11 @@ mod tests {
                 part.rules.iter().filter(is_of).filter(uses_set).count()
             };
             let groups = crate::ranges::groups(family).count();
-            assert_eq!(
-                lookups(&skeleton.inner, "source-ranges", SetName::RestrictedFrontends),
-                2 * groups
-            );
+            for (chain, expected) in [(RESTRICTIONS, 2), ("source-ranges", 2 * groups)] {
+                let found = lookups(&skeleton.inner, chain, SetName::RestrictedFrontends);
+                assert_eq!(found, expected, "{chain}");
+            }
             for (chain, set) in [
-                ("filter-prerouting-pre-dnat", SetName::RestrictedFrontends),
-                ("filter-output-pre-dnat", SetName::RestrictedFrontends),
                 ("nat-prerouting", SetName::Frontends),
                 ("nat-output", SetName::Frontends),
             ] {

@@ -32,7 +32,7 @@ const MODES: [Mode; 4] = [
                 "`filter-forward`, `filter-input`:",
                 "`check-endpoints`: without an endpoint",
                 "rejected, or dropped with policy Local",
-                "`check-cluster-ips`: no such port: rejected",
+                "`check-services`: no such port: rejected",
             ],
             &[
                 "`nat-postrouting`: masquerade what has the",

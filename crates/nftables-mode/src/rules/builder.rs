@@ -14,6 +14,8 @@ use crate::layout::SetName;
 const RTN_LOCAL: u32 = 2;
 /// The bit of new connections in `ct state`.
 const NEW: u32 = 8;
+/// The bit in `ct status` of a connection whose destination was translated.
+const DNAT: u32 = 0x20;
 /// The ICMP codes of an unreachable port.
 const PORT_UNREACHABLE: [u8; 2] = [3, 4];
 
@@ -162,6 +164,21 @@ impl Builder<'_> {
         [
             Bitwise::mask_xor(register, Value::host_u32(bits), Value::host_u32(0)).into(),
             Compare::new(register, CompareOperator::NotEqual, Value::host_u32(0)).into(),
+        ]
+    }
+
+    /// Continues with packets of connections whose destination was translated, or with all others.
+    pub(super) fn is_translated(is: bool) -> [Expression; 3] {
+        let register = Register::data(0);
+        let operator = if is {
+            CompareOperator::NotEqual
+        } else {
+            CompareOperator::Equal
+        };
+        [
+            ConnectionTracking::new(ConnectionTrackingKey::Status, register).into(),
+            Bitwise::mask_xor(register, Value::host_u32(DNAT), Value::host_u32(0)).into(),
+            Compare::new(register, operator, Value::host_u32(0)).into(),
         ]
     }
 

@@ -3,7 +3,7 @@
 use kernlink_nftables::{Bitwise, Immediate, Register, Value, Verdict};
 
 use super::builder::Builder;
-use super::{CHECK_CLUSTER_IPS, LOOKUPS};
+use super::{CHECK_ENDPOINTS, CHECK_SERVICES, LOOKUPS, RESTRICTIONS};
 use crate::layout::SetName;
 use crate::ranges;
 
@@ -42,31 +42,38 @@ impl Builder<'_> {
             }
         }
         self.rule("source-ranges", vec![Self::verdict(Verdict::Drop)]);
+        self.chain(RESTRICTIONS);
+        for _ in 0..LOOKUPS {
+            let mut rule = self.has_value(SetName::RestrictedFrontends, Value::host_u32(0));
+            rule.push(Self::goto("source-ranges"));
+            self.rule(RESTRICTIONS, rule);
+        }
     }
 
     /// The chains that refuse connections, after destination addresses were translated.
     pub(super) fn checks(&mut self) {
-        self.chain("check-endpoints");
+        self.chain(CHECK_ENDPOINTS);
         let mut rule = self.key();
         rule.push(Self::lookup(SetName::NoEndpoints, 0));
         rule.push(self.reject());
-        self.rule("check-endpoints", rule);
+        self.rule(CHECK_ENDPOINTS, rule);
         let mut rule = self.key();
         rule.push(Self::lookup(SetName::NoLocalEndpoints, 0));
         rule.push(Self::verdict(Verdict::Drop));
-        self.rule("check-endpoints", rule);
-        self.chain(CHECK_CLUSTER_IPS);
+        self.rule(CHECK_ENDPOINTS, rule);
+        self.chain(CHECK_SERVICES);
+        self.rule(CHECK_SERVICES, vec![Self::jump(CHECK_ENDPOINTS)]);
         let rule = vec![
             self.destination(0),
             Self::lookup(SetName::ClusterIps, 0),
             self.reject(),
         ];
-        self.rule(CHECK_CLUSTER_IPS, rule);
+        self.rule(CHECK_SERVICES, rule);
         let rule = vec![
             self.destination(0),
             Self::lookup(SetName::ServiceCidrs, 0),
             Self::verdict(Verdict::Drop),
         ];
-        self.rule(CHECK_CLUSTER_IPS, rule);
+        self.rule(CHECK_SERVICES, rule);
     }
 }

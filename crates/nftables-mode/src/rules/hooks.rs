@@ -1,16 +1,13 @@
 //! The base chains, and the chains from a frontend to the choice of an endpoint.
 
 use kernlink_nftables::{
-    BaseChain, Bitwise, Chain, ChainType, CompareOperator, ConnectionTracking, ConnectionTrackingKey,
-    Expression, Hook, Masquerade, Meta, MetaKey, MetaSet, NatFlags, Register, Value,
+    BaseChain, Bitwise, Chain, ChainType, CompareOperator, Expression, Hook, Masquerade, Meta, MetaKey,
+    MetaSet, NatFlags, Register, Value,
 };
 
 use super::builder::Builder;
-use super::{CHECK_CLUSTER_IPS, LOOKUPS};
+use super::{CHECK_ENDPOINTS, CHECK_SERVICES, LOOKUPS, RESTRICTIONS};
 use crate::layout::SetName;
-
-/// The bit in `ct status` of a connection whose destination was translated.
-const DNAT: u32 = 0x20;
 
 /// The base chains: name, type, hook and priority.
 const BASE_CHAINS: [(&str, ChainType, Hook, i32); 8] = [
@@ -98,23 +95,20 @@ impl Builder<'_> {
             self.part.chains.push(chain);
         }
         for chain in ["filter-prerouting-pre-dnat", "filter-output-pre-dnat"] {
-            for _ in 0..LOOKUPS {
-                let mut rule = Self::is_new();
-                rule.extend(self.has_value(SetName::RestrictedFrontends, Value::host_u32(0)));
-                rule.push(Self::goto("source-ranges"));
-                self.rule(chain, rule);
-            }
+            let mut rule = Self::is_new();
+            rule.push(Self::jump(RESTRICTIONS));
+            self.rule(chain, rule);
         }
         for (chain, to) in [
-            ("filter-input", &["check-endpoints"][..]),
-            ("filter-forward", &["check-endpoints", CHECK_CLUSTER_IPS]),
-            ("filter-output", &["check-endpoints", CHECK_CLUSTER_IPS]),
+            ("filter-input", CHECK_ENDPOINTS),
+            ("filter-forward", CHECK_SERVICES),
+            ("filter-output", CHECK_SERVICES),
         ] {
-            for to in to {
-                let mut rule = Self::is_new();
-                rule.push(Self::jump(*to));
-                self.rule(chain, rule);
-            }
+            // A packet that has an endpoint is to none of their addresses.
+            let mut rule = Self::is_new();
+            rule.extend(Self::is_translated(false));
+            rule.push(Self::jump(to));
+            self.rule(chain, rule);
         }
         for chain in ["nat-prerouting", "nat-output"] {
             for _ in 0..LOOKUPS {
@@ -139,9 +133,7 @@ impl Builder<'_> {
             masquerade.clone(),
         ]);
         self.rule("nat-postrouting", marked);
-        let mut hairpin: Vec<Expression> =
-            vec![ConnectionTracking::new(ConnectionTrackingKey::Status, register).into()];
-        hairpin.extend(Self::has_bits(0, DNAT));
+        let mut hairpin: Vec<Expression> = Self::is_translated(true).into();
         hairpin.push(self.source(0));
         hairpin.push(self.destination(self.address));
         hairpin.extend(self.protocol_and_port(self.address * 2));
