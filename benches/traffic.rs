@@ -123,7 +123,7 @@ impl Connections {
     }
 }
 
-/// Opens connections in rounds, in which each node has its turn for this time. A first round is not counted.
+/// Opens connections in rounds, in which each node has its turn for this time, another one first in each round. A first round is not counted.
 ///
 /// # Errors
 /// If a connection is not served within ten seconds.
@@ -136,7 +136,12 @@ pub fn measure(nodes: &[Node], rounds: u32, time: Duration) -> Result<Vec<Connec
     };
     let mut all: Vec<Connections> = nodes.iter().map(empty).collect();
     for round in 0..=rounds {
-        for (node, connections) in nodes.iter().zip(&mut all) {
+        let mut turns: Vec<_> = nodes.iter().zip(&mut all).collect();
+        if !turns.is_empty() {
+            let first = round as usize % turns.len();
+            turns.rotate_left(first);
+        }
+        for (node, connections) in turns {
             let size = node.size;
             let opened = node.network.client.run(|| open(size, round, time));
             let (rate, times) = opened.map_err(|error| format!("{} {}: {error}", node.name, node.size))?;

@@ -18,29 +18,44 @@ use super::{proxier, sync};
 const SIZES: [u32; 3] = [10, 10_000, 50_000];
 /// The numbers of Services with which the peers are measured: what they need to write their rules grows faster.
 const SIZES_OF_PEERS: [u32; 2] = [10, 10_000];
-const ROUNDS: u32 = 9;
+/// The environment variable with other numbers for kube-proxy, separated by commas.
+const SIZES_OF_KUBE_PROXY: &str = "KERNLINK_BENCH_KUBE_PROXY";
+/// Many short ones: the load of the machine changes within a second.
+const ROUNDS: u32 = 45;
 /// How long connections are opened at each node in a round.
-const TIME: Duration = Duration::from_millis(500);
+const TIME: Duration = Duration::from_millis(100);
 /// How long the first sync of kube-proxy, or one after a change, may take.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(3_600);
 /// The name of nftables mode in figures.
 const KERNLINK: &str = "kernlink";
 
 pub(crate) fn run() -> Result<()> {
     let program = kube_proxy::program();
+    let of_kube_proxy = match std::env::var(SIZES_OF_KUBE_PROXY) {
+        Ok(sizes) => sizes
+            .split(',')
+            .map(str::parse)
+            .collect::<std::result::Result<_, _>>()?,
+        Err(_) => SIZES_OF_PEERS.to_vec(),
+    };
+    let mut sizes = SIZES.to_vec();
+    sizes.extend(&of_kube_proxy);
+    sizes.sort_unstable();
+    sizes.dedup();
     let mut nodes = Vec::new();
-    for size in SIZES {
+    for size in sizes {
         let cluster = Cluster::new(size);
         nodes.push(Node::new(KERNLINK, size, || {
             let mut proxier = proxier(&cluster)?;
             sync(&mut proxier)?;
             Ok(proxier)
         })?);
-        if !SIZES_OF_PEERS.contains(&size) {
-            continue;
+        if SIZES_OF_PEERS.contains(&size) {
+            nodes.push(Node::new("iptables_mode", size, || iptables(&cluster))?);
         }
-        nodes.push(Node::new("iptables_mode", size, || iptables(&cluster))?);
-        if let Some(program) = &program {
+        if let Some(program) = &program
+            && of_kube_proxy.contains(&size)
+        {
             nodes.push(Node::new("kube_proxy", size, || {
                 nftables_of_kube_proxy(program, &cluster)
             })?);
