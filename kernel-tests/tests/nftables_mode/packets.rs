@@ -90,6 +90,35 @@ fn a_pod_reaches_itself_through_its_service_and_other_pods_see_its_address() {
     });
 }
 
+/// Without local detection and policies nothing else is masqueraded.
+#[test]
+fn only_the_pod_that_reaches_itself_is_masqueraded() {
+    requires!(Feature::Conntrack);
+    on_network(3, |network| {
+        let mut config = config();
+        config.local_detection = LocalDetection::ClusterCidr(Vec::new());
+        let manifests = web(&[(0, "node-a"), (1, "node-a")]);
+        sync(&mut proxier_with(&config, &manifests));
+        for (family, protocol, target) in targets(cluster_ips(1)) {
+            let source = |ips: [IpAddr; 2]| ips[family];
+            for (from, sources) in [
+                (&network.pods[0], [gateway_ips(0), pod_ips(0)]),
+                (&network.pods[1], [pod_ips(1), gateway_ips(1)]),
+                (&network.pods[2], [pod_ips(2); 2]),
+                (&network.client, [client_ips(); 2]),
+                (&network.node, [node_ips(); 2]),
+            ] {
+                let [first, second] = sources.map(source);
+                assert_eq!(
+                    answers(from, protocol, target, REQUESTS),
+                    [("pod0".to_owned(), first), ("pod1".to_owned(), second)].into(),
+                    "{protocol} {target}"
+                );
+            }
+        }
+    });
+}
+
 /// The endpoints of `web` at the ports 80/TCP and 53/UDP instead of 8080 and 5353, in slices of their own.
 fn at_low_ports(pods: &[(u8, &str)]) -> String {
     let slices = slices("web", pods).replace("name: web-ipv", "name: web-low-ipv");
