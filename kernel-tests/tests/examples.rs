@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::{programs, requires, tools, wait};
+use kernlink_kernel_tests::{mounts, programs, requires, tools, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -372,35 +372,64 @@ fn servers<'a>(printed: &'a str, frontend: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// What the demo prints in every mode that sends packets.
+fn assert_balanced_until_an_endpoint_is_removed(printed: &str) {
+    assert!(printed.contains("Sync: 0 done, 0 failed, 0 skipped"), "{printed}");
+    assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");
+    let halves = printed.split_once(" is removed:");
+    assert!(halves.is_some(), "{printed}");
+    let (before, after) = halves.unwrap_or_default();
+    let frontend = "shop/web:http 10.96.12.80:80/TCP";
+    assert_eq!(
+        servers(before, frontend),
+        ["10.244.1.20:8080", "10.244.2.20:8080", "10.244.2.21:8080"],
+        "{printed}"
+    );
+    let removed = before.rsplit(' ').next().unwrap_or_default();
+    assert_eq!(removed, "10.244.1.20", "{printed}");
+    assert_eq!(
+        servers(after, frontend),
+        ["10.244.2.20:8080", "10.244.2.21:8080"],
+        "{printed}"
+    );
+}
+
 #[test]
 fn the_demo_balances_requests_in_iptables_mode_and_changes_nothing_outside() {
     requires!(Feature::Iptables);
     NetNs::new().run(|| {
         let (links, addresses) = (tools::must("ip", &["link"]), tools::ip_addresses());
         let printed = run("demo", &["--mode", "iptables"]);
-        assert!(printed.contains("Sync: 0 done, 0 failed, 0 skipped"), "{printed}");
-        assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");
-        let (before, after) = printed
-            .split_once(" is removed:")
-            .unwrap_or_else(|| panic!("{printed}"));
-        let frontend = "shop/web:http 10.96.12.80:80/TCP";
-        assert_eq!(
-            servers(before, frontend),
-            ["10.244.1.20:8080", "10.244.2.20:8080", "10.244.2.21:8080"],
-            "{printed}"
-        );
-        let removed = before.rsplit(' ').next().unwrap_or_default();
-        assert_eq!(removed, "10.244.1.20", "{printed}");
-        assert_eq!(
-            servers(after, frontend),
-            ["10.244.2.20:8080", "10.244.2.21:8080"],
-            "{printed}"
-        );
+        assert_balanced_until_an_endpoint_is_removed(&printed);
         assert_eq!(tools::must("ip", &["link"]), links);
         assert_eq!(tools::ip_addresses(), addresses);
         let rules = tools::must("iptables-save", &[]);
         assert!(!rules.contains("KUBE-"), "{rules}");
     });
+}
+
+/// The first command of the README, on a host where nothing was installed.
+#[test]
+fn the_demo_needs_no_program_in_nftables_mode_and_changes_nothing_outside() {
+    requires!(Feature::Conntrack);
+    let namespace = NetNs::new();
+    let outside = || {
+        let (links, addresses) = (tools::must("ip", &["link"]), tools::ip_addresses());
+        [links, addresses, tools::must("nft", &["list", "ruleset"])]
+    };
+    let before = namespace.run(outside);
+    let printed = namespace.run(|| {
+        let path = "/bin:/sbin:/usr/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin";
+        let folders = path.split(':').map(Path::new);
+        mounts::empty_folders(&folders.filter(|folder| folder.exists()).collect::<Vec<_>>());
+        let output = programs::example("demo")
+            .args(["--mode", "nftables"])
+            .env("PATH", path)
+            .output();
+        text("demo", output)
+    });
+    assert_balanced_until_an_endpoint_is_removed(&printed);
+    assert_eq!(namespace.run(outside), before);
 }
 
 #[test]
