@@ -2,11 +2,11 @@
 //!
 //! `cargo xtask demo` installs what it needs, and runs it. `cargo run --example demo [-- [--mode MODE] [--in-memory] PATH...]`
 //!
-//! As root, this program creates network namespaces for a node, two pods and a client (`network.rs`), starts a server for every endpoint
-//! (`traffic.rs`), programs the node's kernel in one of the modes (`mode.rs`), and sends requests. Then it removes an endpoint and sends
+//! As root, this program creates network namespaces for a node, two pods and a client (`network.rs`, `links.rs`), starts a server for every
+//! endpoint (`traffic.rs`), programs the node's kernel in one of the modes (`mode.rs`), and sends requests. Then it removes an endpoint and sends
 //! requests again. Nothing outside these namespaces changes, and the kernel removes them when the program ends, however it ends.
 //!
-//! In mode nftables any Linux kernel with nf_tables will do, and of programs only `ip` is needed; in mode iptables any Linux kernel. In mode ipvs,
+//! In mode nftables any Linux kernel with nf_tables will do, and no other program is needed; in mode iptables any Linux kernel. In mode ipvs,
 //! the default, on a host without IPVS or without root, it prints the plan and executes it on the in-memory kernel.
 
 /// Like `println!`, but ends the program if the reader of its output is gone (`demo | head`).
@@ -18,6 +18,7 @@ macro_rules! print_line {
     };
 }
 
+mod links;
 #[path = "../manifest_files.rs"]
 mod manifest_files;
 mod mode;

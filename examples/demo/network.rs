@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::process::Command;
 use std::thread;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::links;
 
 /// A network namespace. A thread is in one namespace at a time, and programs that it starts are in the same one.
 pub(crate) struct Namespace(File);
@@ -20,7 +21,7 @@ impl Namespace {
             File::open("/proc/thread-self/ns/net")
         });
         let namespace = Self(created.context("create a network namespace")?);
-        namespace.run(|| ip("link set lo up"))?;
+        namespace.run(|| links::set_up("lo"))?;
         Ok(namespace)
     }
 
@@ -66,43 +67,29 @@ impl Network {
             }
             Ok(())
         })?;
-        network.join("client", &network.client, "192.0.2", "2001:db8:")?;
+        network.join("client", &network.client, client_link)?;
         for (number, pod) in network.pods.iter().enumerate() {
-            let (v4, v6) = pod_prefixes(number);
-            network.join(&format!("pod{number}"), pod, &v4, &v6)?;
+            network.join(&format!("pod{number}"), pod, |end| pod_link(number, end))?;
         }
         Ok(network)
     }
 
-    /// Joins the node and another namespace. The node has the first address of each prefix and is the gateway of the other.
-    fn join(&self, device: &str, other: &Namespace, v4: &str, v6: &str) -> Result<()> {
-        let peer = other.0.try_clone()?;
+    /// Joins the node and another namespace. The node has the addresses of end 1 and is the gateway of the other.
+    fn join(&self, device: &str, other: &Namespace, addresses: impl Fn(u8) -> [IpAddr; 2]) -> Result<()> {
+        let families = if self.has_ipv6 { 2 } else { 1 };
+        let (near, far) = (&addresses(1)[..families], &addresses(2)[..families]);
         self.node.run(|| {
-            // `ip` opens the namespace by its path, which names a file of this process.
-            let path = format!(
-                "/proc/{}/fd/{}",
-                std::process::id(),
-                std::os::fd::AsRawFd::as_raw_fd(&peer)
-            );
-            ip(&format!(
-                "link add {device} type veth peer name eth0 netns {path}"
-            ))?;
-            ip(&format!("link set {device} up"))?;
-            ip(&format!("address add {v4}.1/24 dev {device}"))
+            links::add_veth(device, "eth0", &other.0)?;
+            links::set_up(device)?;
+            near.iter()
+                .try_for_each(|address| links::add_address(device, (*address, link_length(*address))))
         })?;
         other.run(|| {
-            ip("link set eth0 up")?;
-            ip(&format!("address add {v4}.2/24 dev eth0"))?;
-            ip(&format!("route add default via {v4}.1"))
-        })?;
-        if !self.has_ipv6 {
-            return Ok(());
-        }
-        self.node
-            .run(|| ip(&format!("address add {v6}:1/64 dev {device} nodad")))?;
-        other.run(|| {
-            ip(&format!("address add {v6}:2/64 dev eth0 nodad"))?;
-            ip(&format!("route add default via {v6}:1"))
+            links::set_up("eth0")?;
+            far.iter()
+                .try_for_each(|address| links::add_address("eth0", (*address, link_length(*address))))?;
+            near.iter()
+                .try_for_each(|gateway| links::add_route(None, *gateway))
         })
     }
 
@@ -112,16 +99,10 @@ impl Network {
             .pods
             .get(pod)
             .ok_or_else(|| anyhow!("there is no pod {pod}"))?;
-        let (v4, v6) = pod_prefixes(pod);
-        let (length, option, gateway) = if address.is_ipv4() {
-            (32, "", format!("{v4}.2"))
-        } else {
-            // Without duplicate address detection, during which no server can be bound to the address.
-            (128, " nodad", format!("{v6}:2"))
-        };
-        namespace.run(|| ip(&format!("address replace {address}/{length} dev lo{option}")))?;
-        self.node
-            .run(|| ip(&format!("route replace {address}/{length} via {gateway}")))
+        let [v4, v6] = pod_link(pod, 2);
+        let (length, gateway) = if address.is_ipv4() { (32, v4) } else { (128, v6) };
+        namespace.run(|| links::add_address("lo", (address, length)))?;
+        self.node.run(|| links::add_route(Some(address), gateway))
     }
 }
 
@@ -139,22 +120,31 @@ pub(crate) fn is_routable(address: IpAddr) -> bool {
     }
 }
 
-fn pod_prefixes(pod: usize) -> (String, String) {
-    (format!("198.18.{pod}"), format!("2001:db8:{}:", pod + 1))
+/// The addresses on the link between node (end 1) and client (end 2).
+fn client_link(end: u8) -> [IpAddr; 2] {
+    [
+        Ipv4Addr::new(192, 0, 2, end).into(),
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, end.into()).into(),
+    ]
+}
+
+/// The addresses on the link between node (end 1) and a pod (end 2).
+fn pod_link(pod: usize, end: u8) -> [IpAddr; 2] {
+    let number = u8::try_from(pod).unwrap_or(u8::MAX);
+    [
+        Ipv4Addr::new(198, 18, number, end).into(),
+        Ipv6Addr::new(0x2001, 0xdb8, u16::from(number) + 1, 0, 0, 0, 0, end.into()).into(),
+    ]
+}
+
+/// The length of the network of a link.
+fn link_length(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 24 } else { 64 }
 }
 
 fn set_sysctl(name: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/{name}");
     fs::write(&path, value).with_context(|| format!("write {value} to {path}"))
-}
-
-/// Runs `ip` of iproute2 in the namespace of the calling thread.
-fn ip(arguments: &str) -> Result<()> {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    let output = output.context("run `ip` (package iproute2)")?;
-    let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {arguments}: {}", message.trim());
-    Ok(())
 }
 
 fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {

@@ -1,6 +1,5 @@
 //! Whether the kernel has what the example `desired_state` prints for the objects that the API server has.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -8,12 +7,12 @@ use kernlink_kernel_tests::listings::{
     SAVE, State, addresses, load_rules, load_sets, rules, sorted, state, without_accounting, without_sizes,
 };
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::{programs, wait};
-use kernlink_nftables::{Client, Commands, Nftables, SetFlags, TableFlags};
+use kernlink_kernel_tests::programs;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::mode::{Mode, TABLES};
+use crate::mode::Mode;
+use crate::nftables_tables::{commands, tables};
 use crate::support::text;
 
 /// The objects that a data path is made of, each with its file.
@@ -106,7 +105,7 @@ fn listed(folder: &Path, mode: Mode) -> State {
 /// chains by which it notices that a table was flushed, and which only cleanup removes.
 pub(crate) fn actual(mode: Mode) -> State {
     match mode {
-        Mode::Nftables => return nftables_tables(),
+        Mode::Nftables => return tables(),
         Mode::Iptables => {
             let mut state = rules(SAVE);
             state.retain(|section, lines| !lines.is_empty() || !section.ends_with(" KUBE-PROXY-CANARY"));
@@ -119,64 +118,6 @@ pub(crate) fn actual(mode: Mode) -> State {
     let servers = state.get_mut("ipvs").unwrap();
     servers.retain(|line| !line.ends_with(" -w 0"));
     without_order(state)
-}
-
-/// The tables of nftables mode in the calling thread's namespace, as [`commands`]. Which process owns them, and which of the two names they have, is
-/// not compared, nor are clients with session affinity, which rules add.
-pub(crate) fn nftables_tables() -> State {
-    let mut client = Client::open().unwrap();
-    // Changes interrupt a listing.
-    let mut ruleset = wait::until(|| client.ruleset());
-    ruleset
-        .tables
-        .retain(|contents| TABLES.contains(&&*contents.table.key.name));
-    for contents in &mut ruleset.tables {
-        contents.table.flags = TableFlags::empty();
-        contents.sets.iter_mut().for_each(|set| {
-            if set.set.flags.contains(SetFlags::EVAL) {
-                set.elements.clear();
-            }
-        });
-    }
-    let text = Commands::new(&ruleset.operations())
-        .with_sets(
-            ruleset
-                .tables
-                .iter()
-                .flat_map(|contents| &contents.sets)
-                .map(|set| set.set.clone()),
-        )
-        .to_string();
-    commands(&text.replace(&format!(" {} ", TABLES[1]), &format!(" {} ", TABLES[0])))
-}
-
-/// Commands that make tables: the elements of each map and set, the rules of each chain in order, and all other ones of each table.
-fn commands(text: &str) -> State {
-    let mut state = State::new();
-    let mut add = |section: String, line: &str| state.entry(section).or_default().push(line.to_owned());
-    for line in text.lines() {
-        let (command, rest) = line.split_once(" { ").unwrap_or((line, ""));
-        let words: Vec<&str> = command.split(' ').collect();
-        match words[..] {
-            ["add", "element", family, table, set] => {
-                let elements = rest.strip_suffix(" }").unwrap().split(", ");
-                elements.for_each(|element| add(format!("{family} {table} {set}"), element));
-            }
-            ["add", "rule", family, table, chain, ..] => {
-                add(format!("rules of {family} {table} {chain}"), line)
-            }
-            ["add", _, family, table, ..] => add(format!("{family} {table}"), line),
-            _ => panic!("{line}"),
-        }
-    }
-    for (section, lines) in &mut state {
-        if !section.starts_with("rules of ") {
-            lines.sort();
-            // Two Services with the same endpoint have one element for it, and each adds it.
-            lines.dedup();
-        }
-    }
-    state
 }
 
 /// Sorts the rules of chains that Services share, and those of built-in chains.
@@ -192,26 +133,4 @@ fn without_order(mut state: State) -> State {
         }
     }
     state
-}
-
-/// The lines in which two states differ; empty if they are equal.
-pub(crate) fn difference(actual: &State, desired: &State) -> String {
-    let mut text = String::new();
-    for (what, one, other) in [("missing", desired, actual), ("extra", actual, desired)] {
-        for (section, lines) in one {
-            match other.get(section) {
-                None => text += &format!("{what}: {section}: {lines:?}\n"),
-                Some(others) if others != lines => {
-                    let others: BTreeSet<&String> = others.iter().collect();
-                    let mut differ = lines.iter().filter(|line| !others.contains(line)).peekable();
-                    if differ.peek().is_none() {
-                        text += &format!("{section}: other order or number: {lines:?}\n");
-                    }
-                    differ.for_each(|line| text += &format!("{what}: {section}: {line}\n"));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    text
 }

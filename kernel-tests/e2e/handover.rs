@@ -10,7 +10,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::api_objects::{api_service, api_slice};
-use crate::mode::{Mode, TABLES};
+use crate::mode::Mode;
+use crate::nftables_tables::TABLES;
 use crate::setup::{Setup, api_node};
 use crate::support::{api_command, ask, text, wait_for_answer};
 use crate::traffic::Traffic;

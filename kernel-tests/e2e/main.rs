@@ -20,6 +20,7 @@ mod handover;
 mod helm;
 mod link;
 mod mode;
+mod nftables_tables;
 mod process;
 mod random_objects;
 mod requests;

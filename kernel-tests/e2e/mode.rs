@@ -60,6 +60,3 @@ pub(crate) fn in_map(table: &str, map: &str) -> usize {
     let listed = tools::run("nft", &["list", "map", "ip", table, map]).unwrap_or_default();
     listed.matches("10.96.").count()
 }
-
-/// The tables of nftables mode: the second one has replaced the first one, or is replaced by it, after some restarts.
-pub(crate) const TABLES: [&str; 2] = ["kernlink", "kernlink-2"];

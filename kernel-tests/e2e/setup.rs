@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kernlink_kernel_tests::listings::difference;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{tools, wait};
 use nix::sys::signal::{Signal, kill};
@@ -16,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::desired;
 use crate::link::Link;
 use crate::mode::Mode;
+use crate::nftables_tables;
 use crate::support::{Agent, api_command, get, text};
 
 /// The Node of the agent, without addresses.
@@ -94,7 +96,7 @@ impl Setup {
         match self.mode {
             // The addresses of other Services are below.
             Mode::Nftables => {
-                let tables = desired::nftables_tables();
+                let tables = nftables_tables::tables();
                 let frontends = tables.get("ip kernlink frontends");
                 let is_one = |line: &&String| line.starts_with("10.96.") && !line.starts_with("10.96.0.");
                 frontends.map_or(0, |lines| lines.iter().filter(is_one).count())
@@ -119,7 +121,7 @@ impl Setup {
         wait::until(|| {
             let (listing, gone) = match self.mode {
                 Mode::Nftables => (
-                    format!("{:#?}", desired::nftables_tables()),
+                    format!("{:#?}", nftables_tables::tables()),
                     format!("{address} ."),
                 ),
                 Mode::Ipvs => (tools::ipvsadm_save(), format!("-t {address}:")),
@@ -155,12 +157,10 @@ impl Setup {
     /// nothing to do.
     pub(crate) fn assert_in_step(&self) {
         let desired = desired::desired(&self.cluster, self.mode);
-        wait::until(
-            || match desired::difference(&desired::actual(self.mode), &desired) {
-                difference if difference.is_empty() => Ok(()),
-                difference => Err(difference),
-            },
-        );
+        wait::until(|| match difference(&desired::actual(self.mode), &desired) {
+            difference if difference.is_empty() => Ok(()),
+            difference => Err(difference),
+        });
         let arguments = [&self.mode.flags()[..], &["--dry-run"]].concat();
         wait::until(|| {
             let plan = api_command(&self.kubeconfig, &arguments).output().unwrap();

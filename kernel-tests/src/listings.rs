@@ -118,6 +118,29 @@ pub fn chains(family: &str, saved: &str) -> State {
     chains
 }
 
+/// The lines in which two states differ; empty if they are equal.
+#[must_use]
+pub fn difference(actual: &State, desired: &State) -> String {
+    let mut text = String::new();
+    for (what, one, other) in [("missing", desired, actual), ("extra", actual, desired)] {
+        for (section, lines) in one {
+            match other.get(section) {
+                None => text += &format!("{what}: {section}: {lines:?}\n"),
+                Some(others) if others != lines => {
+                    let others: BTreeSet<&String> = others.iter().collect();
+                    let mut differ = lines.iter().filter(|line| !others.contains(line)).peekable();
+                    if differ.peek().is_none() {
+                        text += &format!("{section}: other order or number: {lines:?}\n");
+                    }
+                    differ.for_each(|line| text += &format!("{what}: {section}: {line}\n"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    text
+}
+
 /// The lines of a listing without an order, sorted.
 #[must_use]
 pub fn sorted(text: &str) -> Vec<String> {

@@ -1,16 +1,25 @@
 //! The programs of `examples/`, as `cargo build --examples` made them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "../e2e/nftables_tables.rs"]
+mod nftables_tables;
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::listings::{State, difference};
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::{programs, requires, tools, wait};
+use kernlink_kernel_tests::{mounts, programs, requires, tools, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -350,6 +359,116 @@ fn desired_state_prints_listings() {
     assert!(printed.contains(rule), "{printed}");
 }
 
+/// A node, and Services with what those of the other manifests lack. There is one with session affinity: the numbers by which several ones keep their
+/// clients apart depend on the order of changes.
+const FURTHER_OBJECTS: &str = "apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+status: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: InternalIP, address: '2001:db8::1'}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: far}
+spec: {type: LoadBalancer, clusterIP: 10.96.3.1, loadBalancerSourceRanges: [198.51.100.0/24], externalIPs: [203.0.113.1],
+  ports: [{port: 80, nodePort: 30080}]}
+status: {loadBalancer: {ingress: [{ip: 203.0.113.2}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: far-1, labels: {kubernetes.io/service-name: far}}
+addressType: IPv4
+ports: [{port: 8080, name: ''}]
+endpoints: [{addresses: [10.244.1.9], nodeName: node-a}, {addresses: [10.244.2.9], nodeName: node-b}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: near}
+spec: {type: NodePort, clusterIP: 10.96.3.2, externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30081}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: near-1, labels: {kubernetes.io/service-name: near}}
+addressType: IPv4
+ports: [{port: 8080, name: ''}]
+endpoints: [{addresses: [10.244.1.9], nodeName: node-a}, {addresses: [10.244.2.9], nodeName: node-b}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: empty}
+spec: {clusterIP: 10.96.3.3, ports: [{port: 80}]}
+";
+
+/// The node of these objects.
+const NODE_A: [&str; 4] = [
+    "--node-name",
+    "node-a",
+    "--cluster-cidr",
+    "10.244.0.0/16,fd00:10:244::/48",
+];
+
+/// The tables of nftables mode that `desired_state` prints for these files. It uses the folder.
+fn printed_tables(folder: &Path, files: &[PathBuf]) -> State {
+    let output = programs::example("desired_state")
+        .args(["--mode", "nftables", "--node-addresses"])
+        .args(["lo=127.0.0.1,lo=::1,lo=192.0.2.1,lo=2001:db8::1", "--output-dir"])
+        .arg(folder)
+        .args(NODE_A)
+        .args(files)
+        .output();
+    text("desired_state", output);
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    nftables_tables::commands(&(read("nftables-ipv4.txt") + &read("nftables-ipv6.txt")))
+}
+
+/// The tables of nftables mode after a sync of the agent for the objects in this folder.
+fn written_tables(folder: &Path) -> State {
+    NetNs::new().run(|| {
+        for address in ["192.0.2.1/32", "2001:db8::1/128"] {
+            tools::ip(&["address", "add", address, "dev", "lo"]);
+        }
+        let output = programs::agent()
+            .args(["--proxy-mode", "nftables", "--once", "--watch"])
+            .arg(folder)
+            .args(NODE_A)
+            // All namespaces share the table of connections.
+            .args(["--conntrack-max-per-core", "0"])
+            .args(["--conntrack-tcp-timeout-established", "0s"])
+            .args(["--conntrack-tcp-timeout-close-wait", "0s"])
+            .output();
+        text("kernlink-agent", output);
+        nftables_tables::tables()
+    })
+}
+
+#[test]
+fn desired_state_prints_what_the_agent_writes_in_nftables_mode() {
+    requires!(Feature::Conntrack);
+    let folder = std::env::temp_dir().join(format!("kernlink-desired-state-{}", std::process::id()));
+    let objects = folder.join("objects");
+    std::fs::create_dir_all(&objects).unwrap();
+    let files = ["cluster.yaml", "further.yaml"].map(|name| objects.join(name));
+    std::fs::copy(manifests(), &files[0]).unwrap();
+    std::fs::write(&files[1], FURTHER_OBJECTS).unwrap();
+    let printed = printed_tables(&folder, &files);
+    assert_eq!(difference(&written_tables(&objects), &printed), "");
+    // What Services differ in is in it.
+    for (set, element) in [
+        ("ip kernlink frontends", "192.0.2.1 . tcp . 30080 "),
+        ("ip6 kernlink frontends", "fd00:10:96::80 . tcp . 80 "),
+        ("ip kernlink affinity-pools", "10.96.12.90 . tcp . 6379 "),
+        ("ip kernlink allowed-sources", "203.0.113.2 . tcp . 80 "),
+        ("ip kernlink local-frontends", "192.0.2.1 . tcp . 30081"),
+        ("ip kernlink no-endpoints", "10.96.3.3 . tcp . 80 "),
+    ] {
+        let elements = &printed[set];
+        assert!(
+            elements.iter().any(|line| line.starts_with(element)),
+            "{set}: {elements:?}"
+        );
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn the_demo_sends_requests_through_the_kernel() {
     let printed = run("demo", &[]);
@@ -372,35 +491,64 @@ fn servers<'a>(printed: &'a str, frontend: &str) -> Vec<&'a str> {
         .collect()
 }
 
+/// What the demo prints in every mode that sends packets.
+fn assert_balanced_until_an_endpoint_is_removed(printed: &str) {
+    assert!(printed.contains("Sync: 0 done, 0 failed, 0 skipped"), "{printed}");
+    assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");
+    let halves = printed.split_once(" is removed:");
+    assert!(halves.is_some(), "{printed}");
+    let (before, after) = halves.unwrap_or_default();
+    let frontend = "shop/web:http 10.96.12.80:80/TCP";
+    assert_eq!(
+        servers(before, frontend),
+        ["10.244.1.20:8080", "10.244.2.20:8080", "10.244.2.21:8080"],
+        "{printed}"
+    );
+    let removed = before.rsplit(' ').next().unwrap_or_default();
+    assert_eq!(removed, "10.244.1.20", "{printed}");
+    assert_eq!(
+        servers(after, frontend),
+        ["10.244.2.20:8080", "10.244.2.21:8080"],
+        "{printed}"
+    );
+}
+
 #[test]
 fn the_demo_balances_requests_in_iptables_mode_and_changes_nothing_outside() {
     requires!(Feature::Iptables);
     NetNs::new().run(|| {
         let (links, addresses) = (tools::must("ip", &["link"]), tools::ip_addresses());
         let printed = run("demo", &["--mode", "iptables"]);
-        assert!(printed.contains("Sync: 0 done, 0 failed, 0 skipped"), "{printed}");
-        assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");
-        let (before, after) = printed
-            .split_once(" is removed:")
-            .unwrap_or_else(|| panic!("{printed}"));
-        let frontend = "shop/web:http 10.96.12.80:80/TCP";
-        assert_eq!(
-            servers(before, frontend),
-            ["10.244.1.20:8080", "10.244.2.20:8080", "10.244.2.21:8080"],
-            "{printed}"
-        );
-        let removed = before.rsplit(' ').next().unwrap_or_default();
-        assert_eq!(removed, "10.244.1.20", "{printed}");
-        assert_eq!(
-            servers(after, frontend),
-            ["10.244.2.20:8080", "10.244.2.21:8080"],
-            "{printed}"
-        );
+        assert_balanced_until_an_endpoint_is_removed(&printed);
         assert_eq!(tools::must("ip", &["link"]), links);
         assert_eq!(tools::ip_addresses(), addresses);
         let rules = tools::must("iptables-save", &[]);
         assert!(!rules.contains("KUBE-"), "{rules}");
     });
+}
+
+/// The first command of the README, on a host where nothing was installed.
+#[test]
+fn the_demo_needs_no_program_in_nftables_mode_and_changes_nothing_outside() {
+    requires!(Feature::Conntrack);
+    let namespace = NetNs::new();
+    let outside = || {
+        let (links, addresses) = (tools::must("ip", &["link"]), tools::ip_addresses());
+        [links, addresses, tools::must("nft", &["list", "ruleset"])]
+    };
+    let before = namespace.run(outside);
+    let printed = namespace.run(|| {
+        let path = "/bin:/sbin:/usr/bin:/usr/sbin:/usr/local/bin:/usr/local/sbin";
+        let folders = path.split(':').map(Path::new);
+        mounts::empty_folders(&folders.filter(|folder| folder.exists()).collect::<Vec<_>>());
+        let output = programs::example("demo")
+            .args(["--mode", "nftables"])
+            .env("PATH", path)
+            .output();
+        text("demo", output)
+    });
+    assert_balanced_until_an_endpoint_is_removed(&printed);
+    assert_eq!(namespace.run(outside), before);
 }
 
 #[test]

@@ -7,10 +7,7 @@ use kernlink_kernel_tests::programs::Program;
 
 use crate::{e2e::Mode, provision, workspace::Workspace};
 
-/// What the demo starts in every mode.
-const PROGRAMS: &[Program] = &[Program::new("ip", "iproute2")];
-
-/// What it starts in addition in iptables mode and in IPVS mode.
+/// What the demo starts in iptables mode and in IPVS mode.
 const IPTABLES_PROGRAMS: &[Program] = &[
     Program::new("iptables-save", "iptables"),
     Program::new("iptables-restore", "iptables"),
@@ -18,7 +15,7 @@ const IPTABLES_PROGRAMS: &[Program] = &[
     Program::new("ip6tables-restore", "iptables"),
 ];
 
-/// What it starts in IPVS mode alone.
+/// What it starts in IPVS mode in addition.
 const IPVS_PROGRAMS: &[Program] = &[Program::new("modprobe", "kmod")];
 
 /// Why the demo cannot send packets on this host. `None` if it can.
@@ -35,14 +32,14 @@ fn obstacle(is_root: bool, missing: &[Program], failure: Option<&str>) -> Option
 /// in-memory kernel.
 pub(crate) fn run(workspace: &Workspace, mode: Option<Mode>, files: &[String]) -> Result<ExitCode> {
     let mode = mode.unwrap_or(Mode::Nftables);
-    let programs = match mode {
-        Mode::Nftables => [PROGRAMS, &[], &[]],
-        Mode::Iptables => [PROGRAMS, IPTABLES_PROGRAMS, &[]],
-        Mode::Ipvs => [PROGRAMS, IPTABLES_PROGRAMS, IPVS_PROGRAMS],
+    let programs: &[&[Program]] = match mode {
+        Mode::Nftables => &[],
+        Mode::Iptables => &[IPTABLES_PROGRAMS],
+        Mode::Ipvs => &[IPTABLES_PROGRAMS, IPVS_PROGRAMS],
     };
-    let failure = provision::install(&programs).err();
+    let failure = provision::install(programs).err();
     let failure = failure.map(|error| format!("{error:#}"));
-    let missing = provision::missing(&programs);
+    let missing = provision::missing(programs);
     let obstacle = obstacle(provision::is_root(), &missing, failure.as_deref());
     let folder = std::env::current_dir().context("the current folder is not known")?;
     let mut command = workspace.cargo();

@@ -1,17 +1,17 @@
 //! Connections to cluster IPs, external IPs and load-balancer IPs: which endpoint replies, and which source address it sees.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use kernlink_kernel_tests::expectations::{
     NO_PORTS, REQUESTS, assert_served, client_ips, gateway_ips, ips, node_ips, pod_ips, targets,
 };
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
-use kernlink_kernel_tests::traffic::{Connection, Protocol, ask_many};
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
 use kernlink_kernel_tests::{requires, tools};
 use kernlink_proxier::host::LocalDetection;
 
-use crate::support::{answers, change, config, on_network, proxier, proxier_with, sync};
+use crate::support::{answers, change, config, on_network, proxier, proxier_with, replace_objects, sync};
 
 fn web(pods: &[(u8, &str)]) -> String {
     service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", pods)
@@ -86,6 +86,105 @@ fn a_pod_reaches_itself_through_its_service_and_other_pods_see_its_address() {
                 expected.into(),
                 "{protocol} {target}"
             );
+        }
+    });
+}
+
+/// Without local detection and policies nothing else is masqueraded.
+#[test]
+fn only_the_pod_that_reaches_itself_is_masqueraded() {
+    requires!(Feature::Conntrack);
+    on_network(3, |network| {
+        let mut config = config();
+        config.local_detection = LocalDetection::ClusterCidr(Vec::new());
+        let manifests = web(&[(0, "node-a"), (1, "node-a")]);
+        sync(&mut proxier_with(&config, &manifests));
+        for (family, protocol, target) in targets(cluster_ips(1)) {
+            let source = |ips: [IpAddr; 2]| ips[family];
+            for (from, sources) in [
+                (&network.pods[0], [gateway_ips(0), pod_ips(0)]),
+                (&network.pods[1], [pod_ips(1), gateway_ips(1)]),
+                (&network.pods[2], [pod_ips(2); 2]),
+                (&network.client, [client_ips(); 2]),
+                (&network.node, [node_ips(); 2]),
+            ] {
+                let [first, second] = sources.map(source);
+                assert_eq!(
+                    answers(from, protocol, target, REQUESTS),
+                    [("pod0".to_owned(), first), ("pod1".to_owned(), second)].into(),
+                    "{protocol} {target}"
+                );
+            }
+        }
+    });
+}
+
+/// The endpoints of `web` at the ports 80/TCP and 53/UDP instead of 8080 and 5353, in slices of their own.
+fn at_low_ports(pods: &[(u8, &str)]) -> String {
+    let slices = slices("web", pods).replace("name: web-ipv", "name: web-low-ipv");
+    slices
+        .replace("port: 8080", "port: 80")
+        .replace("port: 5353", "port: 53")
+}
+
+/// A second program in each pod, at the ports of [`at_low_ports`].
+fn serve_low_ports(network: &Network) -> Vec<Server> {
+    let pods = (0..).zip(&network.pods);
+    pods.flat_map(|(number, pod)| {
+        let name = format!("pod{number}-low");
+        let start = move |(_, protocol, address)| Server::start(pod, &name, protocol, address);
+        targets(pod_ips(number)).map(start)
+    })
+    .collect()
+}
+
+/// A named target port is that of each endpoint's container, so the slices of one Service may have different ports.
+#[test]
+fn each_endpoint_is_reached_at_the_port_of_its_slice() {
+    requires!(Feature::Conntrack);
+    on_network(3, |network| {
+        let _servers = serve_low_ports(network);
+        let service = service(
+            "web",
+            1,
+            "type: ClusterIP",
+            [", targetPort: web", ", targetPort: ask"],
+            &[],
+        );
+        let mut proxier = proxier(&service);
+        for (low, high, servers) in [
+            (
+                &[(0, "node-a")][..],
+                &[(1, "node-b")][..],
+                &["pod0-low", "pod1"][..],
+            ),
+            (&[(1, "node-b")], &[(0, "node-a")], &["pod0", "pod1-low"]),
+            // One pod at two ports, as two endpoints.
+            (&[(0, "node-a")], &[(0, "node-a")], &["pod0", "pod0-low"]),
+        ] {
+            replace_objects(
+                &mut proxier,
+                &(service.clone() + &slices("web", high) + &at_low_ports(low)),
+            );
+            sync(&mut proxier);
+            for (family, protocol, target) in targets(cluster_ips(1)) {
+                for from in [&network.client, &network.node, &network.pods[2]] {
+                    ask_many(from, protocol, target, REQUESTS).assert_balanced(servers, REQUESTS);
+                }
+                // To itself and to the other one.
+                let source = |server: &str| match server.starts_with("pod0") {
+                    true => gateway_ips(0)[family],
+                    false => pod_ips(0)[family],
+                };
+                let expected = servers
+                    .iter()
+                    .map(|server| ((*server).to_owned(), source(server)));
+                assert_eq!(
+                    answers(&network.pods[0], protocol, target, REQUESTS),
+                    expected.collect(),
+                    "{protocol} {target}"
+                );
+            }
         }
     });
 }

@@ -1,8 +1,12 @@
 //! What is not served: it is refused with an ICMP error, or dropped.
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU16, Ordering};
 
-use kernlink_kernel_tests::expectations::{NO_PORTS, assert_refused, assert_silent, ips, node_ips, targets};
+use kernlink_kernel_tests::expectations::{
+    NO_PORTS, assert_refused, assert_silent, ips, node_ips, pod_ips, targets,
+};
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::netns::NetNs;
@@ -214,57 +218,141 @@ fn other_networks_of_cluster_ips_take_effect_by_elements_only_and_connections_la
     });
 }
 
-/// The type and the code of the ICMP error that answers an echo request.
-fn ping(from: &NetNs, target: IpAddr) -> (u8, u8) {
-    let (protocol, request) = match target {
-        IpAddr::V4(_) => (socket2::Protocol::ICMPV4, 8),
-        IpAddr::V6(_) => (socket2::Protocol::ICMPV6, 128),
-    };
-    let socket = from.run(|| {
-        let domain = Domain::for_address(SocketAddr::new(target, 0));
-        Socket::new(domain, Type::RAW, Some(protocol)).unwrap()
-    });
-    socket.set_nonblocking(true).unwrap();
+/// What answers an echo request: its type and code.
+type EchoAnswer = (u8, u8);
+
+/// An echo reply of each family.
+const REPLIES: [EchoAnswer; 2] = [(0, 0), (129, 0)];
+/// Destination unreachable, port unreachable.
+const REFUSALS: [EchoAnswer; 2] = [(3, 3), (1, 4)];
+
+/// An echo request that no request before was equal to, as connection tracking would take it for one of the same flow.
+fn echo_request(target: IpAddr) -> [u8; 8] {
+    static IDENTIFIER: AtomicU16 = AtomicU16::new(0x1234);
+    let kind = if target.is_ipv4() { 8 } else { 128 };
+    let identifier = IDENTIFIER.fetch_add(1, Ordering::Relaxed);
+    let [high, low] = identifier.to_be_bytes();
     // Type, code, checksum, identifier, number. The kernel writes the checksum of ICMPv6.
-    let mut packet = [request, 0, 0, 0, 0x12, 0x34, 0, 1];
+    let mut packet = [kind, 0, 0, 0, high, low, 0, 1];
     if target.is_ipv4() {
-        let checksum = !(u16::from(request) << 8).wrapping_add(0x1234 + 1);
+        let checksum = !(u16::from(kind) << 8).wrapping_add(identifier + 1);
         packet[2..4].copy_from_slice(&checksum.to_be_bytes());
     }
-    let socket = std::net::UdpSocket::from(socket);
-    socket.send_to(&packet, SocketAddr::new(target, 0)).unwrap();
+    packet
+}
+
+/// The identifier and the number of the echo request that a received packet answers, and what it is. `None` for a packet that is too short.
+fn echo_answer(packet: &[u8], is_ipv4: bool) -> Option<(&[u8], EchoAnswer)> {
+    // Sockets of IPv4 receive the header of IP too.
+    let header = if is_ipv4 {
+        usize::from(packet.first()? & 0xf) * 4
+    } else {
+        0
+    };
+    let message = packet.get(header..)?;
+    let answer = (*message.first()?, *message.get(1)?);
+    let is_reply = REPLIES[usize::from(!is_ipv4)] == answer;
+    // Errors have the packet that they answer.
+    let request = match (is_reply, is_ipv4) {
+        (true, _) => 0,
+        (false, true) => 8 + 20,
+        (false, false) => 8 + 40,
+    };
+    Some((message.get(request + 4..request + 8)?, answer))
+}
+
+/// Sends an echo request to each address, one after the other, and asserts what answers each. Where no answer is expected, there is none before
+/// all expected ones have arrived.
+#[track_caller]
+fn assert_ping(from: &NetNs, requests: &[(IpAddr, Option<EchoAnswer>)]) {
+    let is_ipv4 = requests.iter().all(|(target, _)| target.is_ipv4());
+    let (domain, protocol) = if is_ipv4 {
+        (Domain::IPV4, socket2::Protocol::ICMPV4)
+    } else {
+        (Domain::IPV6, socket2::Protocol::ICMPV6)
+    };
+    let socket = from.run(|| Socket::new(domain, Type::RAW, Some(protocol)).unwrap());
+    socket.set_nonblocking(true).unwrap();
+    let socket = UdpSocket::from(socket);
+    let send = |target: IpAddr| {
+        let packet = echo_request(target);
+        match socket.send_to(&packet, SocketAddr::new(target, 0)) {
+            // A rule of the sender's own namespace drops or rejects it.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            sent => assert_eq!(sent.unwrap(), packet.len()),
+        }
+        packet
+    };
+    let packets: Vec<[u8; 8]> = requests.iter().map(|(target, _)| send(*target)).collect();
+    let mut answers = vec![None; requests.len()];
     wait::until(|| {
         let mut buffer = [0; 1500];
         while let Ok((length, _)) = socket.recv_from(&mut buffer) {
-            // Sockets of IPv4 receive the header of IP too.
-            let header = if target.is_ipv4() {
-                usize::from(buffer[0] & 0xf) * 4
-            } else {
-                0
+            let Some((asked, answer)) = echo_answer(&buffer[..length], is_ipv4) else {
+                continue;
             };
-            let message = &buffer[header..length];
-            // Errors have the packet that they answer.
-            let answered = if target.is_ipv4() { 8 + 20 } else { 8 + 40 };
-            if message.get(answered + 4..answered + 8) == Some(&packet[4..8]) {
-                return Ok((message[0], message[1]));
+            if let Some(position) = packets.iter().position(|packet| packet[4..] == *asked) {
+                answers[position] = Some(answer);
             }
         }
-        Err(format!("no answer from {target}"))
-    })
+        let mut both = answers.iter().zip(requests);
+        match both.all(|(answer, (_, expected))| answer.is_some() || expected.is_none()) {
+            true => Ok(()),
+            false => Err(format!("{answers:?} instead of {requests:?}")),
+        }
+    });
+    let expected: Vec<Option<EchoAnswer>> = requests.iter().map(|(_, expected)| *expected).collect();
+    assert_eq!(answers, expected, "{requests:?}");
 }
 
 #[test]
 fn an_echo_request_to_a_cluster_ip_is_refused() {
     requires!(Feature::Conntrack);
     on_network(2, |network| {
+        let manifests = service("web", 1, "type: ClusterIP", NO_PORTS, &[])
+            + &slices("web", &[(0, "node-a")])
+            + &service("empty", 2, "type: ClusterIP", NO_PORTS, &[]);
+        let mut proxier = proxier(&manifests);
+        let mut config = config();
+        for networks in [&[][..], &["10.96.0.0/16", "fd00:10:96::/112"]] {
+            let networks = networks.iter().map(|net| net.parse().unwrap());
+            config.service_cidrs = Some(networks.collect());
+            proxier.set_config(&config).unwrap();
+            sync(&mut proxier);
+            // The endpoint is a client too.
+            for from in [&network.client, &network.pods[0], &network.pods[1], &network.node] {
+                for (family, refusal) in REFUSALS.into_iter().enumerate() {
+                    assert_ping(
+                        from,
+                        &[1, 2].map(|number| (cluster_ips(number)[family], Some(refusal))),
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn an_echo_request_to_a_cluster_ip_that_no_service_has_is_dropped_if_the_networks_are_known() {
+    requires!(Feature::Conntrack);
+    on_network(2, |network| {
+        let _servers = serve_unused(network, cluster_ips(7));
         let manifests =
             service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
-        sync(&mut proxier(&manifests));
-        let [v4, v6] = cluster_ips(1);
-        for from in [&network.client, &network.pods[1]] {
-            // Destination unreachable, port unreachable.
-            assert_eq!(ping(from, v4), (3, 3));
-            assert_eq!(ping(from, v6), (1, 4));
+        let mut proxier = proxier(&manifests);
+        let mut config = config();
+        for is_known in [false, true, false] {
+            let networks = ["10.96.0.0/16", "fd00:10:96::/112"].map(|net| net.parse().unwrap());
+            config.service_cidrs = Some(if is_known { networks.into() } else { Vec::new() });
+            proxier.set_config(&config).unwrap();
+            sync(&mut proxier);
+            for from in [&network.client, &network.pods[0], &network.node] {
+                for (family, reply) in REPLIES.into_iter().enumerate() {
+                    // What answers the second one is where the first one would be answered.
+                    let unused = (cluster_ips(7)[family], (!is_known).then_some(reply));
+                    assert_ping(from, &[unused, (pod_ips(1)[family], Some(reply))]);
+                }
+            }
         }
     });
 }
