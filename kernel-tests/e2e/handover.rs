@@ -1,13 +1,15 @@
 //! A node passes from the agent to kube-proxy and back, both in the same mode: `cargo xtask e2e --kube-proxy FILE`.
 
 use std::fs;
+use std::net::IpAddr;
 use std::process::{Child, Stdio};
 
+use kernlink_kernel_tests::manifests::cluster_ips;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{programs, tools, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
 use crate::mode::Mode;
@@ -18,6 +20,8 @@ use crate::traffic::Traffic;
 
 /// How often each of them takes over.
 const ROUNDS: u8 = 3;
+/// The networks of cluster IPs.
+const SERVICE_NETWORKS: &str = "--service-cluster-ip-range=10.96.0.0/16,fd00:10:96::/112";
 
 #[test]
 #[ignore = "needs kube-proxy: cargo xtask e2e --kube-proxy FILE"]
@@ -28,48 +32,119 @@ fn connections_go_on_while_the_agent_and_kube_proxy_take_turns() {
 }
 
 fn take_turns(network: &Network) {
-    let setup = Setup::start();
+    let setup = Setup::start_with(&[SERVICE_NETWORKS]);
     setup.cluster.create(&api_node());
     setup.cluster.set_node_address("192.0.2.1");
-    setup.add("lasting", "10.96.0.10", 0);
-    setup.add("moving", "10.96.0.11", 0);
+    let lasting = Service::create(&setup, "lasting", 10, 0);
+    let moving = Service::create(&setup, "moving", 11, 0);
     let mut agent = setup.agent();
-    wait_for_answer(network, "10.96.0.10", "pod0");
-    wait_for_answer(network, "10.96.0.11", "pod0");
-    let traffic = Traffic::start(network, "10.96.0.10:80".parse().unwrap(), "pod0");
+    lasting.wait_for(network, 0);
+    moving.wait_for(network, 0);
+    let traffic = lasting
+        .addresses()
+        .map(|address| Traffic::start(network, format!("{address}:80").parse().unwrap(), "pod0"));
+    let assert_goes_on = || traffic.iter().for_each(Traffic::assert_goes_on);
     for round in 1..=ROUNDS {
         // Each learns what has changed while it did not run, and what changes then.
         setup.next("kube-proxy takes over");
         let (status, log) = agent.stop();
         assert!(status.success(), "{log}");
-        assert_eq!(ask(&network.client, "10.96.0.11").unwrap(), "pod0");
-        move_to(&setup, 1);
+        moving.assert_answered_by(network, "pod0");
+        moving.move_to(&setup, 1);
         let proxy = KubeProxy::start(&setup);
         if setup.mode == Mode::Nftables {
             hand_back(&setup);
         }
-        wait_for_answer(network, "10.96.0.11", "pod1");
-        let (name, address) = (format!("of-kube-proxy-{round}"), format!("10.96.1.{round}"));
-        setup.add(&name, &address, 1);
-        wait_for_answer(network, &address, "pod1");
-        traffic.assert_goes_on();
+        moving.wait_for(network, 1);
+        let added = Service::create(&setup, &format!("of-kube-proxy-{round}"), 100 + round, 1);
+        added.wait_for(network, 1);
+        assert_goes_on();
 
         setup.next("the agent takes over");
         proxy.stop();
-        assert_eq!(ask(&network.client, "10.96.0.11").unwrap(), "pod1");
-        move_to(&setup, 0);
-        setup.cluster.delete(&api_service(&name, ""));
+        moving.assert_answered_by(network, "pod1");
+        moving.move_to(&setup, 0);
+        setup.cluster.delete(&api_service(&added.name, ""));
         agent = setup.agent();
-        wait_for_answer(network, "10.96.0.11", "pod0");
-        setup.wait_until_gone(&name, &address);
+        moving.wait_for(network, 0);
+        setup.wait_until_gone(&added.name, &added.cluster_ips()[0].to_string());
         setup.assert_in_step();
-        traffic.assert_goes_on();
+        assert_goes_on();
     }
     agent.stop();
-    let (held, new) = traffic.answers();
-    setup.next(&format!(
-        "{held} answers on one connection and {new} on new ones, none missing"
-    ));
+    for (family, traffic) in ["IPv4", "IPv6"].into_iter().zip(&traffic) {
+        let (held, new) = traffic.answers();
+        setup.next(&format!(
+            "{family}: {held} answers on one connection and {new} on new ones, none missing"
+        ));
+    }
+}
+
+/// A Service of both families with one endpoint, a pod.
+struct Service {
+    name: String,
+    /// The last part of its cluster IPs.
+    number: u8,
+}
+
+impl Service {
+    fn create(setup: &Setup, name: &str, number: u8, pod: u8) -> Self {
+        let this = Self {
+            name: name.to_owned(),
+            number,
+        };
+        let ips = this.cluster_ips().map(|ip| ip.to_string());
+        let mut object = api_service(name, &ips[0]);
+        object["spec"]["clusterIPs"] = json!(ips);
+        object["spec"]["ipFamilies"] = json!(["IPv4", "IPv6"]);
+        object["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
+        setup.cluster.create(&object);
+        this.slices(pod)
+            .iter()
+            .for_each(|slice| setup.cluster.create(slice));
+        this
+    }
+
+    fn cluster_ips(&self) -> [IpAddr; 2] {
+        cluster_ips(self.number)
+    }
+
+    /// Its cluster IPs as they are written before a port.
+    fn addresses(&self) -> [String; 2] {
+        let [v4, v6] = self.cluster_ips();
+        [v4.to_string(), format!("[{v6}]")]
+    }
+
+    /// A slice for each family.
+    fn slices(&self, pod: u8) -> [Value; 2] {
+        let of_ipv4 = api_slice(&self.name, pod);
+        let mut of_ipv6 = of_ipv4.clone();
+        of_ipv6["metadata"]["name"] = json!(format!("{}-6", self.name));
+        of_ipv6["addressType"] = json!("IPv6");
+        of_ipv6["endpoints"][0]["addresses"] = json!([Network::pod_ipv6(pod).to_string()]);
+        [of_ipv4, of_ipv6]
+    }
+
+    /// Replaces its endpoint by a pod.
+    fn move_to(&self, setup: &Setup, pod: u8) {
+        for slice in self.slices(pod) {
+            let endpoints = &slice["endpoints"];
+            setup.cluster.patch(&slice, &json!({"endpoints": endpoints}));
+        }
+    }
+
+    /// Waits until this pod answers at both addresses.
+    fn wait_for(&self, network: &Network, pod: u8) {
+        for address in self.addresses() {
+            wait_for_answer(network, &address, &format!("pod{pod}"));
+        }
+    }
+
+    fn assert_answered_by(&self, network: &Network, server: &str) {
+        for address in self.addresses() {
+            assert_eq!(ask(&network.client, &address).unwrap(), server, "{address}");
+        }
+    }
 }
 
 /// kube-proxy does not remove the tables of kernlink: this does, as soon as kube-proxy serves.
@@ -84,14 +159,6 @@ fn hand_back(setup: &Setup) {
     });
     let left = tools::must("nft", &["list", "tables"]);
     assert!(!TABLES.iter().any(|table| left.contains(table)), "{left}");
-}
-
-/// Replaces the endpoint of the Service `moving` by a pod.
-fn move_to(setup: &Setup, pod: u8) {
-    let endpoints = api_slice("moving", pod)["endpoints"].clone();
-    setup
-        .cluster
-        .patch(&api_slice("moving", pod), &json!({"endpoints": endpoints}));
 }
 
 /// kube-proxy that runs. It is killed at the end.

@@ -37,8 +37,13 @@ pub(crate) struct Setup {
 impl Setup {
     /// In the requested mode.
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With further arguments of the API server, which it has until it is started again.
+    pub(crate) fn start_with(arguments: &[&str]) -> Self {
         let start = Instant::now();
-        let cluster = Cluster::start();
+        let cluster = Cluster::start_with(arguments);
         cluster.create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}}));
         Self {
             kubeconfig: cluster.kubeconfig(),
