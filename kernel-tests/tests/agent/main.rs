@@ -42,6 +42,8 @@ mod support;
 mod support_bundle;
 mod tls;
 mod top;
+#[path = "../../e2e/traffic.rs"]
+mod traffic;
 mod userspace_mode;
 
 use std::fs;

@@ -1,16 +1,19 @@
-//! From iptables mode to userspace mode and back, with traffic.
+//! From one mode to another one and back, with traffic.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use kernlink_kernel_tests::expectations::NO_PORTS;
 use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::manifests::{cluster_ips, service, slices};
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
-use kernlink_kernel_tests::{requires, wait};
+use kernlink_kernel_tests::{requires, tools, wait};
 
 use crate::iptables_mode::{MULTI, choose, rules};
 use crate::support::{Agent, Manifests, ask, wait_for_answer};
+use crate::traffic::Traffic;
 use crate::userspace_mode::{IPTABLES_MODE, MODE, with_node_port};
 
 const ADDRESS: &str = "10.96.0.1";
@@ -117,6 +120,55 @@ fn from_iptables_to_userspace_mode_and_back_no_connection_ends_and_each_mode_rem
                 assert_eq!(wait::until(|| flow.ask()).server, "pod0");
             }
             agent.stop();
+        });
+    }
+}
+
+/// The tables of nftables mode, and the chains of iptables mode.
+fn left() -> [Vec<String>; 2] {
+    let select = |listed: &str, parts: &[&str]| -> Vec<String> {
+        let is_one = |line: &&str| parts.iter().any(|part| line.contains(part));
+        listed.lines().filter(is_one).map(str::to_owned).collect()
+    };
+    let tables = tools::must("nft", &["list", "tables"]);
+    let chains = ["iptables-save", "ip6tables-save"].map(|tool| tools::must(tool, &[]));
+    [
+        select(&tables, &[" ip kernlink", " ip6 kernlink"]),
+        select(&chains.concat(), &[":KUBE-S"]),
+    ]
+}
+
+#[test]
+fn between_nftables_and_iptables_mode_no_connection_of_either_family_ends_and_each_removes_the_other() {
+    requires!(Feature::Iptables);
+    for variant in MULTI {
+        let network = Network::new(1);
+        let _servers = network.serve(Protocol::Tcp, 8080);
+        let manifests = Manifests::new();
+        let web = service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        manifests.replace("a.yaml", &web);
+        network.node.run(|| {
+            choose(variant);
+            let start = |mode: &str| Agent::start(&manifests.0, &["--proxy-mode", mode]);
+            let mut agent = start("nftables");
+            agent.wait_for(" synced done=", 1);
+            let targets = cluster_ips(1).map(|address| SocketAddr::new(address, 80));
+            let traffic = targets.map(|target| Traffic::start(&network, target, "pod0"));
+            for (mode, serving, removed) in [("iptables", 1, 0), ("nftables", 0, 1), ("iptables", 1, 0)] {
+                let (status, log) = agent.stop();
+                assert!(status.success(), "{log}");
+                agent = start(mode);
+                wait::until(|| match left() {
+                    left if left[removed].is_empty() && !left[serving].is_empty() => Ok(()),
+                    left => Err(format!("{left:?}")),
+                });
+                traffic.iter().for_each(Traffic::assert_goes_on);
+            }
+            agent.stop();
+            for traffic in &traffic {
+                let (held, new) = traffic.answers();
+                println!("{variant}: {held} answers on one connection, {new} on new ones");
+            }
         });
     }
 }
