@@ -122,7 +122,7 @@ pub(crate) fn is_destination(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kernlink_nftables::{Expression, Item, SetFlags};
+    use kernlink_nftables::{Expression, Immediate, Item, SetFlags, Verdict};
 
     use super::*;
     use crate::layout::Slot;
@@ -160,6 +160,19 @@ mod tests {
                 let found = lookups(&skeleton.inner, chain, SetName::RestrictedFrontends);
                 assert_eq!(found, expected, "{chain}");
             }
+            for (chain, to) in [
+                ("filter-prerouting-pre-dnat", RESTRICTIONS),
+                ("filter-output-pre-dnat", RESTRICTIONS),
+                ("filter-input", CHECK_ENDPOINTS),
+                ("filter-forward", CHECK_SERVICES),
+                ("filter-output", CHECK_SERVICES),
+            ] {
+                let jump = Expression::from(Immediate::verdict(Verdict::Jump(to.into())));
+                let rules = skeleton.base.rules.iter();
+                let of_chain: Vec<_> = rules.filter(|rule| *rule.chain.name == *chain).collect();
+                assert_eq!(of_chain.len(), 1, "{chain}");
+                assert!(of_chain[0].expressions.contains(&jump), "{chain}");
+            }
             for (chain, set) in [
                 ("nat-prerouting", SetName::Frontends),
                 ("nat-output", SetName::Frontends),
@@ -170,9 +183,7 @@ mod tests {
                 let attempt = chain
                     .replace("balance", "try")
                     .replace("affinity", "affinity-try");
-                let jump = Expression::from(kernlink_nftables::Immediate::verdict(
-                    kernlink_nftables::Verdict::Jump(attempt.into()),
-                ));
+                let jump = Expression::from(Immediate::verdict(Verdict::Jump(attempt.into())));
                 let rules = skeleton.inner.rules.iter();
                 let jumps =
                     rules.filter(|rule| *rule.chain.name == *chain && rule.expressions.contains(&jump));

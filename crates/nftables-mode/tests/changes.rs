@@ -324,6 +324,42 @@ fn another_configuration_fills_a_second_table_and_clients_keep_their_endpoint() 
 }
 
 #[test]
+fn checks_are_made_for_packets_that_were_not_translated() {
+    let mut process = Process::new();
+    process.service(balanced("a", 1));
+    process.sync();
+    let mut config = config();
+    config.service_cidrs = Some(vec!["10.96.0.0/16".parse().unwrap()]);
+    process.proxier.set_config(&config).unwrap();
+    process.sync();
+    let fate = |hook: Hook, address: [u8; 4], port: u16, status: u32| {
+        let mut packet = Packet::new([198, 19, 0, 7].into(), address.into(), 6, port);
+        packet.status = status;
+        process.node.tables.0.lock().evaluate(hook, packet).fate
+    };
+    let (cluster_ip, unused) = ([10, 96, 0, 1], [10, 96, 7, 7]);
+    for (hooks, address, port) in [
+        (&[Hook::Input, Hook::Forward, Hook::Output][..], cluster_ip, 80),
+        (&[Hook::Forward, Hook::Output], cluster_ip, 81),
+        (&[Hook::Forward, Hook::Output], unused, 80),
+    ] {
+        for hook in hooks {
+            assert_ne!(
+                fate(*hook, address, port, 0),
+                PacketFate::Accepted,
+                "{hook:?} {address:?}:{port}"
+            );
+            let destination_nat = 0x20;
+            assert_eq!(
+                fate(*hook, address, port, destination_nat),
+                PacketFate::Accepted,
+                "{hook:?} {address:?}:{port}"
+            );
+        }
+    }
+}
+
+#[test]
 fn other_networks_of_cluster_ips_change_elements_only_and_an_address_in_them_is_dropped() {
     let mut process = Process::new();
     process.service(balanced("a", 1));

@@ -104,7 +104,7 @@ impl Builder<'_> {
             ("filter-forward", CHECK_SERVICES),
             ("filter-output", CHECK_SERVICES),
         ] {
-            // A packet that has an endpoint is to none of their addresses.
+            // A translated packet is to an endpoint, which is not expected to be a frontend.
             let mut rule = Self::is_new();
             rule.extend(Self::is_translated(false));
             rule.push(Self::jump(to));
