@@ -15,6 +15,9 @@ use crate::network::{Namespace, Network, is_routable};
 /// A request fails without an answer in this time. Emulated machines are slow.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How often a client of UDP sends its request, because packets are lost while the kernel makes an address usable.
+const UDP_REQUESTS: u32 = 5;
+
 /// Starts a server for every port of every ready endpoint, in the two pods by turns. Returns their number. SCTP is left out, because
 /// the standard library has no socket for it.
 pub(crate) fn start_servers(network: &Network, slices: &[EndpointSlice]) -> Result<usize> {
@@ -141,10 +144,20 @@ fn request_udp(target: SocketAddr) -> io::Result<String> {
         [0; 16].into()
     };
     let socket = UdpSocket::bind((any, 0))?;
-    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.set_read_timeout(Some(TIMEOUT / UDP_REQUESTS))?;
     socket.connect(target)?;
-    socket.send(b"request")?;
     let mut buffer = [0; 64];
-    let length = socket.recv(&mut buffer)?;
+    let mut request = || {
+        socket.send(b"request")?;
+        socket.recv(&mut buffer)
+    };
+    let mut answer = request();
+    for _ in 1..UDP_REQUESTS {
+        match answer {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => answer = request(),
+            _ => break,
+        }
+    }
+    let length = answer?;
     Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }
