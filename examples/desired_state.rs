@@ -7,8 +7,8 @@
 //!
 //! Without `--mode`, the mode is that of the configuration file; one without a mode selects iptables, as in kube-proxy. Without a file it is
 //! ipvs. The listings of iptables mode are `iptables.txt`, `ip6tables.txt`, `jumps.txt` and `sysctl.txt`; those of
-//! nftables mode, which are commands of `nft` for an empty kernel, `nftables-ipv4.txt`, `nftables-ipv6.txt` and `sysctl.txt`. Not every
-//! version of `nft` can read all of them: 1.0.6 refuses a number chosen at random in the key of a map, and the bits of a value from a map.
+//! nftables mode, which are commands of `nft` for an empty kernel, `nftables-ipv4.txt`, `nftables-ipv6.txt` and `sysctl.txt`. They are
+//! for display: no version of `nft` up to 1.1.7 loads all of these rules.
 //!
 //! Two folders written with `--output-dir` can be compared with `diff -r`.
 

@@ -167,7 +167,7 @@ const RULES: &[Rule] = &[
     // Programs.
     programs("kernel-tests", &["crate::programs"]),
     programs("benches", &[]),
-    programs("examples", &["crate::network"]),
+    programs("examples", &[]),
     programs(
         "crates/*",
         &["crate::runner", "crate::client::load", "crate::git"],

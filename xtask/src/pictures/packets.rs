@@ -29,9 +29,9 @@ const MODES: [Mode; 4] = [
             ],
             &["to the endpoint"],
             &[
-                "`filter-forward`, `filter-input`:",
-                "`check-endpoints`: without an endpoint",
-                "rejected, or dropped with policy Local",
+                "`filter-forward`, `filter-input`: what was not",
+                "translated: `check-endpoints`: rejected, or",
+                "dropped with policy Local;",
                 "`check-services`: no such port: rejected",
             ],
             &[
