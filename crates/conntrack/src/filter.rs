@@ -12,7 +12,8 @@ use crate::port_range::PortRange;
 use crate::status::Status;
 use crate::tuple_filter::TupleFilter;
 
-/// Conditions on flows. A flow matches if it fulfils every condition that is set.
+/// Conditions on flows. A flow matches if it fulfils every condition that is set. `None` is no condition, 0 is a value: zone 0 is the default zone, mark
+/// 0 that of a flow without a mark. The fields are all conditions: none compares the state of TCP, timeouts, counters or helpers.
 ///
 /// [`Client`](crate::Client) leaves the conditions that the kernel supports to the kernel, and compares every listed flow with the
 /// filter again. `Display` prints the options of `conntrack -L` and `-D`; conditions without an option have names of the same
@@ -151,20 +152,20 @@ impl Filter {
         self
     }
 
-    /// Requires this mark (`-m`).
+    /// Requires this mark (`-m`). 0 requires a flow without a mark.
     #[must_use]
     pub fn with_mark(self, mark: u32) -> Self {
         self.with_masked_mark(mark, u32::MAX)
     }
 
-    /// Requires `mark & mask == value`.
+    /// Requires `mark & mask == value`. With a mask of 0 every flow matches if the value is 0, and none otherwise.
     #[must_use]
     pub fn with_masked_mark(mut self, value: u32, mask: u32) -> Self {
         self.mark = Some(MarkFilter { value, mask });
         self
     }
 
-    /// Requires the zone id (`-w`).
+    /// Requires the zone id (`-w`). 0 is the default zone, not any zone.
     #[must_use]
     pub fn with_zone(mut self, zone: u16) -> Self {
         self.zone = Some(zone);

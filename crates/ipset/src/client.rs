@@ -437,6 +437,9 @@ pub struct Client {
 impl Client {
     /// Opens a connection in the calling thread's network namespace. The kernel loads the module `ip_set` if it is not built in.
     ///
+    /// Each call waits at most 30 seconds for each datagram of an answer. For another timeout, use
+    /// [`Connection::set_timeout`] and [`from_connection`](Self::from_connection).
+    ///
     /// # Errors
     ///
     /// If the socket cannot be opened.

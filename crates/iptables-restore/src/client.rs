@@ -228,7 +228,8 @@ impl Default for Client {
 impl Client {
     /// Uses the host's default variant (`iptables-restore` and so on), with [`RefusalSearch::PrivateNamespace`].
     ///
-    /// No process is started before the first use. Defaults: 5 seconds wait for the lock, 120 seconds timeout, 256 MiB of output.
+    /// No process is started before the first use. Defaults: 5 seconds wait for the lock ([`with_wait`](Self::with_wait)), 120 seconds timeout
+    /// ([`with_timeout`](Self::with_timeout)), 256 MiB of output ([`with_output_limit`](Self::with_output_limit)).
     #[must_use]
     pub fn new() -> Self {
         Client::with_runner(Box::new(LocalRunner::new())).with_refusal_search(RefusalSearch::PrivateNamespace)

@@ -228,6 +228,9 @@ pub struct Client {
 impl Client {
     /// Opens a connection in the calling thread's network namespace.
     ///
+    /// Each call waits at most 30 seconds for each datagram of an answer; [`Connection::set_timeout`] of
+    /// [`connection`](Self::connection) sets another time.
+    ///
     /// # Errors
     /// [`Error::Request`] if no socket can be opened.
     pub fn open() -> Result<Self, Error> {
