@@ -1,7 +1,8 @@
 //! IPVS messages for the netlink-packet crates (feature `netlink-packet`): one type that their connections can send and receive,
 //! for callers with their own connection, for example an asynchronous one.
 //!
-//! `examples/async_list.rs` lists the virtual servers over `netlink-proto`.
+//! [`async_list.rs`](https://github.com/kernlink/kernlink/blob/main/crates/ipvs/examples/async_list.rs) lists the virtual servers over
+//! `netlink-proto`.
 //!
 //! The types of netlink-packet-core and netlink-packet-generic are in the signatures of this module only, and their versions
 //! are part of this feature.
