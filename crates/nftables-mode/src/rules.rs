@@ -139,27 +139,19 @@ mod tests {
         (table, skeleton)
     }
 
-    /// A lookup may miss an element that a transaction replaces: one that follows it finds the new one. Each chain that decides by a lookup of what is
-    /// replaced has it twice.
+    fn rules_of<'a>(part: &'a Part, chain: &'a str) -> impl Iterator<Item = &'a Rule> {
+        part.rules.iter().filter(move |rule| *rule.chain.name == *chain)
+    }
+
+    fn jumps_to(rule: &Rule, chain: &str) -> bool {
+        let jump = Expression::from(Immediate::verdict(Verdict::Jump(chain.into())));
+        rule.expressions.contains(&jump)
+    }
+
     #[test]
-    fn what_a_transaction_replaces_is_looked_up_twice() {
+    fn one_rule_of_each_filter_hook_leads_to_the_restrictions_or_the_checks() {
         for family in Family::ALL {
             let (_, skeleton) = skeleton(family);
-            let lookups = |part: &Part, chain: &str, set: SetName| {
-                let is_of = |rule: &&Rule| *rule.chain.name == *chain;
-                let uses_set = |rule: &&Rule| {
-                    let mut expressions = rule.expressions.iter();
-                    expressions.any(|expression| {
-                        matches!(expression, Expression::Lookup(lookup) if *lookup.set == *set.text())
-                    })
-                };
-                part.rules.iter().filter(is_of).filter(uses_set).count()
-            };
-            let groups = crate::ranges::groups(family).count();
-            for (chain, expected) in [(RESTRICTIONS, 2), ("source-ranges", 2 * groups)] {
-                let found = lookups(&skeleton.inner, chain, SetName::RestrictedFrontends);
-                assert_eq!(found, expected, "{chain}");
-            }
             for (chain, to) in [
                 ("filter-prerouting-pre-dnat", RESTRICTIONS),
                 ("filter-output-pre-dnat", RESTRICTIONS),
@@ -167,11 +159,32 @@ mod tests {
                 ("filter-forward", CHECK_SERVICES),
                 ("filter-output", CHECK_SERVICES),
             ] {
-                let jump = Expression::from(Immediate::verdict(Verdict::Jump(to.into())));
-                let rules = skeleton.base.rules.iter();
-                let of_chain: Vec<_> = rules.filter(|rule| *rule.chain.name == *chain).collect();
-                assert_eq!(of_chain.len(), 1, "{chain}");
-                assert!(of_chain[0].expressions.contains(&jump), "{chain}");
+                let rules: Vec<_> = rules_of(&skeleton.base, chain).collect();
+                assert_eq!(rules.len(), 1, "{chain}");
+                assert!(jumps_to(rules[0], to), "{chain}");
+            }
+        }
+    }
+
+    /// A lookup may miss an element that a transaction replaces: one that follows it finds the new one. Each chain that decides by a lookup of what is
+    /// replaced has it twice.
+    #[test]
+    fn what_a_transaction_replaces_is_looked_up_twice() {
+        for family in Family::ALL {
+            let (_, skeleton) = skeleton(family);
+            let lookups = |part: &Part, chain: &str, set: SetName| {
+                let uses_set = |rule: &&Rule| {
+                    let mut expressions = rule.expressions.iter();
+                    expressions.any(|expression| {
+                        matches!(expression, Expression::Lookup(lookup) if *lookup.set == *set.text())
+                    })
+                };
+                rules_of(part, chain).filter(uses_set).count()
+            };
+            let groups = crate::ranges::groups(family).count();
+            for (chain, expected) in [(RESTRICTIONS, 2), ("source-ranges", 2 * groups)] {
+                let found = lookups(&skeleton.inner, chain, SetName::RestrictedFrontends);
+                assert_eq!(found, expected, "{chain}");
             }
             for (chain, set) in [
                 ("nat-prerouting", SetName::Frontends),
@@ -183,10 +196,7 @@ mod tests {
                 let attempt = chain
                     .replace("balance", "try")
                     .replace("affinity", "affinity-try");
-                let jump = Expression::from(Immediate::verdict(Verdict::Jump(attempt.into())));
-                let rules = skeleton.inner.rules.iter();
-                let jumps =
-                    rules.filter(|rule| *rule.chain.name == *chain && rule.expressions.contains(&jump));
+                let jumps = rules_of(&skeleton.inner, chain).filter(|rule| jumps_to(rule, &attempt));
                 assert_eq!(jumps.count(), 2, "{chain}");
             }
         }

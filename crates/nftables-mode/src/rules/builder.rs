@@ -160,26 +160,29 @@ impl Builder<'_> {
 
     /// Continues if any of these bits of a register is set.
     pub(super) fn has_bits(register: u32, bits: u32) -> [Expression; 2] {
+        Self::bits(register, bits, CompareOperator::NotEqual)
+    }
+
+    /// Continues if none of these bits of a register is set, or, with [`NotEqual`](CompareOperator::NotEqual), any of them.
+    fn bits(register: u32, bits: u32, zero: CompareOperator) -> [Expression; 2] {
         let register = Register::data(register);
         [
             Bitwise::mask_xor(register, Value::host_u32(bits), Value::host_u32(0)).into(),
-            Compare::new(register, CompareOperator::NotEqual, Value::host_u32(0)).into(),
+            Compare::new(register, zero, Value::host_u32(0)).into(),
         ]
     }
 
     /// Continues with packets of connections whose destination was translated, or with all others.
-    pub(super) fn is_translated(is: bool) -> [Expression; 3] {
-        let register = Register::data(0);
-        let operator = if is {
+    pub(super) fn is_translated(is: bool) -> Vec<Expression> {
+        let status = ConnectionTracking::new(ConnectionTrackingKey::Status, Register::data(0));
+        let mut translated = vec![status.into()];
+        let zero = if is {
             CompareOperator::NotEqual
         } else {
             CompareOperator::Equal
         };
-        [
-            ConnectionTracking::new(ConnectionTrackingKey::Status, register).into(),
-            Bitwise::mask_xor(register, Value::host_u32(DNAT), Value::host_u32(0)).into(),
-            Compare::new(register, operator, Value::host_u32(0)).into(),
-        ]
+        translated.extend(Self::bits(0, DNAT, zero));
+        translated
     }
 
     /// Continues with new connections.

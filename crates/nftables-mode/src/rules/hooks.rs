@@ -133,7 +133,7 @@ impl Builder<'_> {
             masquerade.clone(),
         ]);
         self.rule("nat-postrouting", marked);
-        let mut hairpin: Vec<Expression> = Self::is_translated(true).into();
+        let mut hairpin = Self::is_translated(true);
         hairpin.push(self.source(0));
         hairpin.push(self.destination(self.address));
         hairpin.extend(self.protocol_and_port(self.address * 2));
