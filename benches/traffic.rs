@@ -137,10 +137,7 @@ pub fn measure(nodes: &[Node], rounds: u32, time: Duration) -> Result<Vec<Connec
     let mut all: Vec<Connections> = nodes.iter().map(empty).collect();
     for round in 0..=rounds {
         let mut turns: Vec<_> = nodes.iter().zip(&mut all).collect();
-        if !turns.is_empty() {
-            let first = round as usize % turns.len();
-            turns.rotate_left(first);
-        }
+        turns.rotate_left(round as usize % nodes.len().max(1));
         for (node, connections) in turns {
             let size = node.size;
             let opened = node.network.client.run(|| open(size, round, time));

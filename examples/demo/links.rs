@@ -58,7 +58,7 @@ pub(crate) fn add_veth(name: &str, peer: &str, namespace: &File) -> Result<()> {
 }
 
 /// Gives an address with the length of its network to a link.
-pub(crate) fn add_address(link: &str, (address, length): (IpAddr, u8)) -> Result<()> {
+pub(crate) fn add_address(link: &str, address: IpAddr, length: u8) -> Result<()> {
     let context = || format!("add the address {address}/{length} to the link {link}");
     let index = if_nametoindex(link).with_context(context)?;
     // Without duplicate address detection, during which no server can be bound to an IPv6 address.

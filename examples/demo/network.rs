@@ -82,12 +82,12 @@ impl Network {
             links::add_veth(device, "eth0", &other.0)?;
             links::set_up(device)?;
             near.iter()
-                .try_for_each(|address| links::add_address(device, (*address, link_length(*address))))
+                .try_for_each(|address| links::add_address(device, *address, link_length(*address)))
         })?;
         other.run(|| {
             links::set_up("eth0")?;
             far.iter()
-                .try_for_each(|address| links::add_address("eth0", (*address, link_length(*address))))?;
+                .try_for_each(|address| links::add_address("eth0", *address, link_length(*address)))?;
             near.iter()
                 .try_for_each(|gateway| links::add_route(None, *gateway))
         })
@@ -101,7 +101,7 @@ impl Network {
             .ok_or_else(|| anyhow!("there is no pod {pod}"))?;
         let [v4, v6] = pod_link(pod, 2);
         let (length, gateway) = if address.is_ipv4() { (32, v4) } else { (128, v6) };
-        namespace.run(|| links::add_address("lo", (address, length)))?;
+        namespace.run(|| links::add_address("lo", address, length))?;
         self.node.run(|| links::add_route(Some(address), gateway))
     }
 }

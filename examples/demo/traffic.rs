@@ -147,17 +147,13 @@ fn request_udp(target: SocketAddr) -> io::Result<String> {
     socket.set_read_timeout(Some(TIMEOUT / UDP_REQUESTS))?;
     socket.connect(target)?;
     let mut buffer = [0; 64];
-    let mut request = || {
+    let mut left = UDP_REQUESTS;
+    loop {
+        left -= 1;
         socket.send(b"request")?;
-        socket.recv(&mut buffer)
-    };
-    let mut answer = request();
-    for _ in 1..UDP_REQUESTS {
-        match answer {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => answer = request(),
-            _ => break,
+        match socket.recv(&mut buffer) {
+            Err(error) if left > 0 && error.kind() == io::ErrorKind::WouldBlock => {}
+            length => return Ok(String::from_utf8_lossy(&buffer[..length?]).into_owned()),
         }
     }
-    let length = answer?;
-    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
 }

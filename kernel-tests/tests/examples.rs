@@ -373,30 +373,30 @@ spec: {type: LoadBalancer, clusterIP: 10.96.3.1, loadBalancerSourceRanges: [198.
   ports: [{port: 80, nodePort: 30080}]}
 status: {loadBalancer: {ingress: [{ip: 203.0.113.2}]}}
 ---
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: far-1, labels: {kubernetes.io/service-name: far}}
-addressType: IPv4
-ports: [{port: 8080, name: ''}]
-endpoints: [{addresses: [10.244.1.9], nodeName: node-a}, {addresses: [10.244.2.9], nodeName: node-b}]
----
 apiVersion: v1
 kind: Service
 metadata: {name: near}
 spec: {type: NodePort, clusterIP: 10.96.3.2, externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30081}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: near-1, labels: {kubernetes.io/service-name: near}}
-addressType: IPv4
-ports: [{port: 8080, name: ''}]
-endpoints: [{addresses: [10.244.1.9], nodeName: node-a}, {addresses: [10.244.2.9], nodeName: node-b}]
 ---
 apiVersion: v1
 kind: Service
 metadata: {name: empty}
 spec: {clusterIP: 10.96.3.3, ports: [{port: 80}]}
 ";
+
+/// The slice of one of these Services: an endpoint on the node, and one on another one.
+fn slice(service: &str) -> String {
+    format!(
+        "---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: {service}-1, labels: {{kubernetes.io/service-name: {service}}}}}
+addressType: IPv4
+ports: [{{port: 8080, name: ''}}]
+endpoints: [{{addresses: [10.244.1.9], nodeName: node-a}}, {{addresses: [10.244.2.9], nodeName: node-b}}]
+"
+    )
+}
 
 /// The node of these objects.
 const NODE_A: [&str; 4] = [
@@ -448,7 +448,11 @@ fn desired_state_prints_what_the_agent_writes_in_nftables_mode() {
     std::fs::create_dir_all(&objects).unwrap();
     let files = ["cluster.yaml", "further.yaml"].map(|name| objects.join(name));
     std::fs::copy(manifests(), &files[0]).unwrap();
-    std::fs::write(&files[1], FURTHER_OBJECTS).unwrap();
+    std::fs::write(
+        &files[1],
+        FURTHER_OBJECTS.to_owned() + &slice("far") + &slice("near"),
+    )
+    .unwrap();
     let printed = printed_tables(&folder, &files);
     assert_eq!(difference(&written_tables(&objects), &printed), "");
     // What Services differ in is in it.
